@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: The Sluice Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# sluice_module(NAME name SOURCES ... HEADERS ... DEPS ...): one static library `sluice_<name>` with alias
+# sluice::<name>. Headers go into a file set, so that the target all_verify_interface_header_sets compiles each alone.
+function(sluice_module)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(sluice_${ARG_NAME} STATIC ${ARG_SOURCES})
+  add_library(sluice::${ARG_NAME} ALIAS sluice_${ARG_NAME})
+  target_sources(sluice_${ARG_NAME} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${ARG_HEADERS})
+  target_link_libraries(sluice_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+endfunction()
+
+# sluice_test(NAME name SOURCES ... DEPS ... [LABELS ...] [ENVIRONMENT ...] [ARGS ...]): a GoogleTest binary and its CTest
+# entry. Tests name their label (unit, conformance, sim, fault, integration, interop, gpu).
+function(sluice_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS;ENVIRONMENT;ARGS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_ARGS})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
