@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace sluice {
@@ -62,5 +63,8 @@ class MonotonicClock final : public Clock {
             .count());
   }
 };
+
+/// The wall clock, for time stamps that leave the process (logs, statistics). Never for differences or deadlines.
+inline absl::Time WallNow() { return absl::Now(); }
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -17,7 +18,8 @@ enum class Severity { kInfo, kWarning, kError };
 struct LogField {
   LogField(absl::string_view key_in, const absl::AlphaNum& value_in) : key(key_in), value(value_in.Piece()) {}
   LogField(absl::string_view key_in, const char* value_in) : key(key_in), value(absl::NullSafeStringView(value_in)) {}
-  LogField(absl::string_view key_in, bool value_in) : key(key_in), value(value_in ? "true" : "false") {}
+  template <std::same_as<bool> Bool>  // an exact match: numbers must not turn into "true"
+  LogField(absl::string_view key_in, Bool value_in) : key(key_in), value(value_in ? "true" : "false") {}
   absl::string_view key;
   std::string value;
 };

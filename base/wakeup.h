@@ -17,6 +17,8 @@ class Wakeup {
   void Notify() {
     if (!pending_.exchange(true, std::memory_order_acq_rel)) semaphore_.release();
   }
+  /// A Notify is waiting to be taken by a wait. For callers that poll in virtual time.
+  bool notified() const { return pending_.load(std::memory_order_acquire); }
   /// Blocks until notified or until `deadline` on MonotonicClock's scale; false when the deadline passed first.
   bool WaitUntil(Time deadline) {
     if (deadline.is_infinite()) {

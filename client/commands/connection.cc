@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "client/commands/connection.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/errors.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::client {
+
+ClientOptions ConnectionFlags::ToOptions() const {
+  ClientOptions options;
+  options.address = address;
+  options.connect_timeout = absl::Milliseconds(connect_timeout_ms);
+  options.default_deadline = absl::Milliseconds(deadline_ms);
+  return options;
+}
+
+void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
+  command.add_option("-u,--url", flags.address, "Address of the server, host:port")->capture_default_str();
+  command.add_option("--connect-timeout-ms", flags.connect_timeout_ms, "Longest wait for the connection")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 600'000));
+  command.add_option("--deadline-ms", flags.deadline_ms, "Deadline of each call")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400'000));
+  command.footer("Exit codes: 0 success, 1 failed, 2 wrong usage, 3 server unreachable.");
+}
+
+void PrintJson(const nlohmann::json& document) {
+  std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+void PrintError(const ConnectionFlags& flags, const absl::Status& status) {
+  if (flags.json) {
+    PrintJson({{"error", {{"code", CodeName(status.code())}, {"message", std::string(status.message())}}}});
+    return;
+  }
+  std::cerr << "sluice: " << CodeName(status.code()) << ": " << status.message() << "\n";
+}
+
+std::unique_ptr<Client> ConnectOrExplain(const ConnectionFlags& flags, int& exit_code) {
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(flags.ToOptions());
+  if (client.ok()) return *std::move(client);
+  PrintError(flags, client.status());
+  exit_code = client.status().code() == absl::StatusCode::kInvalidArgument ? kExitUsage : kExitUnreachable;
+  return nullptr;
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,464 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/cuda/cuda_device.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "gpu/cuda/cuda_kernel.h"
+#include "gpu/cuda/cuda_status.h"
+
+namespace sluice::gpu::cuda {
+
+/// What handles point to. A capture is begun and ended by one thread; others only read `capturing` and then the thread.
+struct CudaStream {
+  cudaStream_t stream = nullptr;
+  std::thread::id bound_thread;  ///< Of a per-thread stream; no thread for others.
+  std::atomic<bool> capturing = false;
+  std::thread::id capture_thread;
+};
+
+struct CudaEvent {
+  cudaEvent_t event = nullptr;
+  bool spin = false;
+  std::atomic<bool> recorded = false;
+};
+
+struct CudaGraph {
+  cudaGraphExec_t graph = nullptr;
+};
+
+namespace {
+
+CudaStream* ToStream(StreamRef view) { return static_cast<CudaStream*>(view.handle); }
+template <class Tag>
+CudaEvent* ToEvent(Ref<Tag> view) {
+  return static_cast<CudaEvent*>(view.handle);
+}
+CudaGraph* ToGraph(GraphRef view) { return static_cast<CudaGraph*>(view.handle); }
+
+absl::Status NullHandle(absl::string_view what) { return absl::InternalError(absl::StrCat("null ", what, " handle")); }
+
+absl::Status NeverRecorded() { return absl::FailedPreconditionError("the event was never recorded"); }
+
+std::string VersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+
+size_t HostMemoryBytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page_bytes <= 0) return std::numeric_limits<size_t>::max();
+  return static_cast<size_t>(pages) * static_cast<size_t>(page_bytes);
+}
+
+/// Which device this is; the first calls to CUDA, so the place where a missing driver or device shows.
+absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
+  int count = 0;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGetDeviceCount(&count)));
+  if (ordinal < 0 || ordinal >= count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("there is no CUDA device ", ordinal, ": this machine has ", count));
+  }
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal)));
+  cudaDeviceProp properties;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGetDeviceProperties(&properties, ordinal)));
+  if (properties.canMapHostMemory == 0 || properties.unifiedAddressing == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", ordinal, " (", properties.name, ") cannot map host memory"));
+  }
+  int driver = 0;
+  int runtime = 0;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaDriverGetVersion(&driver)));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaRuntimeGetVersion(&runtime)));
+  DeviceInfo info;
+  info.backend = Backend::kCuda;
+  info.name = absl::StrCat("cuda:", ordinal);
+  info.description = absl::StrCat(properties.name, ", compute capability ", properties.major, ".", properties.minor,
+                                  ", driver for CUDA ", VersionText(driver), ", runtime ", VersionText(runtime));
+  info.unified_memory = false;
+  info.total_bytes = properties.totalGlobalMem;
+  return info;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int ordinal, const Clock& clock, DeviceInfo info)
+    : ordinal_(ordinal),
+      info_(std::move(info)),
+      host_memory_bytes_(HostMemoryBytes()),
+      library_(ordinal),
+      timer_(ordinal, clock, [this](const absl::Status& status) {
+        Log(Severity::kError, "the device's clock can no longer be read", {{"error", status.ToString()}});
+        static_cast<void>(Note(status));
+      }) {}
+
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(int ordinal, const Clock& clock) {
+  SLUICE_ASSIGN_OR_RETURN(DeviceInfo info, ReadInfo(ordinal));
+  auto device = std::unique_ptr<CudaDevice>(new CudaDevice(ordinal, clock, std::move(info)));
+  SLUICE_RETURN_IF_ERROR(device->CheckPriorities());
+  SLUICE_RETURN_IF_ERROR(device->timer_.Start());
+  return absl::StatusOr<std::unique_ptr<Device>>(std::move(device));
+}
+
+CudaDevice::~CudaDevice() {
+  if (const int live = live_objects_.load(std::memory_order_relaxed); live != 0 && !lost()) {
+    ReportDestroyFailure(*this, absl::InternalError(absl::StrCat("the device goes before ", live, " of its objects")));
+  }
+}
+
+absl::Status CudaDevice::CheckPriorities() {
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaDeviceGetStreamPriorityRange(&low_priority_, &high_priority_)));
+  // CUDA clamps silently, so only what is read back counts.
+  SLUICE_ASSIGN_OR_RETURN(const Stream low, CreateStream(StreamPriority::kLow));
+  SLUICE_ASSIGN_OR_RETURN(const Stream normal, CreateStream(StreamPriority::kDefault));
+  SLUICE_ASSIGN_OR_RETURN(const Stream high, CreateStream(StreamPriority::kHigh));
+  SLUICE_ASSIGN_OR_RETURN(const int low_number, ReadPriority(low));
+  SLUICE_ASSIGN_OR_RETURN(const int normal_number, ReadPriority(normal));
+  SLUICE_ASSIGN_OR_RETURN(const int high_number, ReadPriority(high));
+  if (high_number < normal_number && normal_number <= low_number) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(info_.name, " has no priority above the default: high is ",
+                                                    high_number, ", default ", normal_number, ", low ", low_number));
+}
+
+absl::Status CudaDevice::Note(absl::Status status) {
+  if (MeansDeviceLost(status) && !lost_.exchange(true, std::memory_order_acq_rel)) {
+    Log(Severity::kError, "CUDA device lost", {{"device", info_.name}, {"error", status.ToString()}});
+  }
+  return status;
+}
+
+absl::Status CudaDevice::Enter() {
+  if (lost()) return absl::UnavailableError(absl::StrCat(info_.name, " is lost"));
+  return Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
+}
+
+absl::Status CudaDevice::Enter(const CudaStream* stream) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  if (stream == nullptr) return NullHandle("stream");
+  const std::thread::id self = std::this_thread::get_id();
+  if (stream->bound_thread != std::thread::id() && stream->bound_thread != self) {
+    return absl::InternalError("a per-thread stream was used by another thread");
+  }
+  if (stream->capturing.load(std::memory_order_acquire) && stream->capture_thread != self) {
+    return absl::InternalError("a stream that one thread captures was used by another thread");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::EnterOutsideCapture(const CudaStream* stream) {
+  SLUICE_RETURN_IF_ERROR(Enter(stream));
+  if (!stream->capturing.load(std::memory_order_relaxed)) return absl::OkStatus();
+  return absl::FailedPreconditionError("not possible on a stream that is being captured");
+}
+
+absl::StatusOr<Stream> CudaDevice::CreateStream(StreamPriority priority) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  int number = 0;
+  if (priority == StreamPriority::kLow) number = low_priority_;
+  if (priority == StreamPriority::kHigh) number = high_priority_;
+  auto stream = std::make_unique<CudaStream>();
+  SLUICE_RETURN_IF_ERROR(
+      Note(SLUICE_CUDA_STATUS(cudaStreamCreateWithPriority(&stream->stream, cudaStreamNonBlocking, number))));
+  live_objects_.fetch_add(1, std::memory_order_relaxed);
+  return Stream(this, StreamRef{stream.release()});
+}
+
+absl::StatusOr<StreamRef> CudaDevice::ThreadStream() {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  const std::thread::id self = std::this_thread::get_id();
+  MutexLock lock(mutex_);
+  for (const std::unique_ptr<CudaStream>& stream : thread_streams_) {
+    if (stream->bound_thread == self) return StreamRef{stream.get()};
+  }
+  if (thread_streams_.size() == kMaxThreadStreams) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(info_.name, " has its ", kMaxThreadStreams, " per-thread streams"));
+  }
+  auto stream = std::make_unique<CudaStream>();
+  stream->stream = cudaStreamPerThread;  // Means the stream of whichever thread uses it: hence the check in Enter.
+  stream->bound_thread = self;
+  thread_streams_.push_back(std::move(stream));
+  return StreamRef{thread_streams_.back().get()};
+}
+
+absl::StatusOr<int> CudaDevice::ReadPriority(StreamRef stream) {
+  SLUICE_RETURN_IF_ERROR(Enter(ToStream(stream)));
+  int number = 0;
+  SLUICE_RETURN_IF_ERROR(Note(SLUICE_CUDA_STATUS(cudaStreamGetPriority(ToStream(stream)->stream, &number))));
+  return number;
+}
+
+absl::StatusOr<CudaEvent*> CudaDevice::MakeEvent(unsigned flags, bool spin) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  auto event = std::make_unique<CudaEvent>();
+  event->spin = spin;
+  SLUICE_RETURN_IF_ERROR(Note(SLUICE_CUDA_STATUS(cudaEventCreateWithFlags(&event->event, flags))));
+  live_objects_.fetch_add(1, std::memory_order_relaxed);
+  return event.release();
+}
+
+absl::StatusOr<Event> CudaDevice::CreateEvent(WaitMode mode) {
+  const bool spin = mode == WaitMode::kSpin;
+  SLUICE_ASSIGN_OR_RETURN(CudaEvent * event,
+                          MakeEvent(cudaEventDisableTiming | (spin ? 0 : cudaEventBlockingSync), spin));
+  return Event(this, EventRef{event});
+}
+
+absl::StatusOr<TimedEvent> CudaDevice::CreateTimedEvent() {
+  SLUICE_ASSIGN_OR_RETURN(CudaEvent * event, MakeEvent(cudaEventBlockingSync, false));
+  return TimedEvent(this, TimedEventRef{event});
+}
+
+absl::StatusOr<DeviceBuffer> CudaDevice::AllocateDevice(size_t size_bytes) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  if (size_bytes == 0) return absl::InvalidArgumentError("an allocation of 0 bytes");
+  if (size_bytes > info_.total_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(info_.name, " has ", info_.total_bytes, " bytes, not ", size_bytes));
+  }
+  void* data = nullptr;
+  SLUICE_RETURN_IF_ERROR(Note(SLUICE_CUDA_STATUS(cudaMalloc(&data, size_bytes))));
+  live_objects_.fetch_add(1, std::memory_order_relaxed);
+  return DeviceBuffer(this, DeviceSpan{static_cast<std::byte*>(data), size_bytes});
+}
+
+absl::StatusOr<PinnedBuffer> CudaDevice::AllocatePinned(size_t size_bytes) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  if (size_bytes == 0) return absl::InvalidArgumentError("an allocation of 0 bytes");
+  if (size_bytes > host_memory_bytes_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the machine has ", host_memory_bytes_, " bytes, not ", size_bytes));
+  }
+  void* data = nullptr;
+  SLUICE_RETURN_IF_ERROR(
+      Note(SLUICE_CUDA_STATUS(cudaHostAlloc(&data, size_bytes, cudaHostAllocMapped | cudaHostAllocPortable))));
+  void* on_device = nullptr;
+  if (absl::Status mapped = Note(SLUICE_CUDA_STATUS(cudaHostGetDevicePointer(&on_device, data, 0))); !mapped.ok()) {
+    if (absl::Status freed = Note(SLUICE_CUDA_STATUS(cudaFreeHost(data))); !freed.ok()) {
+      ReportDestroyFailure(*this, freed);
+    }
+    return mapped;
+  }
+  live_objects_.fetch_add(1, std::memory_order_relaxed);
+  return PinnedBuffer(this, PinnedSpan{static_cast<std::byte*>(data), static_cast<std::byte*>(on_device), size_bytes});
+}
+
+absl::Status CudaDevice::Copy(CudaStream* stream, const std::byte* source, std::byte* destination, bool same_bytes,
+                              size_t source_bytes, size_t destination_bytes) {
+  SLUICE_RETURN_IF_ERROR(Enter(stream));
+  if (source == nullptr || destination == nullptr) return NullHandle("memory");
+  if (source_bytes != destination_bytes) {
+    return absl::InternalError(
+        absl::StrCat("copy of ", source_bytes, " bytes into a span of ", destination_bytes, " bytes"));
+  }
+  if (same_bytes || source_bytes == 0) return absl::OkStatus();
+  // Default: a device span may be the mapped side of pinned memory, and the addresses say which it is.
+  return Note(
+      SLUICE_CUDA_STATUS(cudaMemcpyAsync(destination, source, source_bytes, cudaMemcpyDefault, stream->stream)));
+}
+
+absl::Status CudaDevice::CopyToDevice(StreamRef stream, PinnedSpan source, DeviceSpan destination) {
+  return Copy(ToStream(stream), source.data, destination.data, source.device_data == destination.data,
+              source.size_bytes, destination.size_bytes);
+}
+
+absl::Status CudaDevice::CopyToHost(StreamRef stream, DeviceSpan source, PinnedSpan destination) {
+  return Copy(ToStream(stream), source.data, destination.data, source.data == destination.device_data,
+              source.size_bytes, destination.size_bytes);
+}
+
+absl::Status CudaDevice::Launch(StreamRef stream, const Kernel& kernel, const KernelArgs& args) {
+  SLUICE_RETURN_IF_ERROR(Enter(ToStream(stream)));
+  if (kernel.backend() != Backend::kCuda) {
+    return absl::InternalError(absl::StrCat("kernel ", kernel.name(), " was prepared for another backend"));
+  }
+  if (args.workspace.size_bytes < kernel.workspace_bytes()) {
+    return absl::InternalError(absl::StrCat("kernel ", kernel.name(), " needs ", kernel.workspace_bytes(),
+                                            " bytes of workspace and got ", args.workspace.size_bytes));
+  }
+  for (const DeviceSpan& span : args.spans) {
+    if (!span && span.size_bytes > 0) return NullHandle("memory");
+  }
+  return Note(static_cast<const CudaKernel&>(kernel).Submit(ToStream(stream)->stream, args));
+}
+
+absl::Status CudaDevice::LaunchGraph(StreamRef stream, GraphRef graph) {
+  SLUICE_RETURN_IF_ERROR(EnterOutsideCapture(ToStream(stream)));
+  if (!graph) return NullHandle("graph");
+  return Note(SLUICE_CUDA_STATUS(cudaGraphLaunch(ToGraph(graph)->graph, ToStream(stream)->stream)));
+}
+
+absl::Status CudaDevice::RecordEvent(CudaStream* stream, CudaEvent* event) {
+  SLUICE_RETURN_IF_ERROR(EnterOutsideCapture(stream));
+  if (event == nullptr) return NullHandle("event");
+  SLUICE_RETURN_IF_ERROR(Note(SLUICE_CUDA_STATUS(cudaEventRecord(event->event, stream->stream))));
+  event->recorded.store(true, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Record(StreamRef stream, EventRef event) {
+  return RecordEvent(ToStream(stream), ToEvent(event));
+}
+
+absl::Status CudaDevice::Record(StreamRef stream, TimedEventRef event) {
+  return RecordEvent(ToStream(stream), ToEvent(event));
+}
+
+absl::Status CudaDevice::Wait(StreamRef stream, EventRef event) {
+  SLUICE_RETURN_IF_ERROR(EnterOutsideCapture(ToStream(stream)));
+  if (!event) return NullHandle("event");
+  if (!ToEvent(event)->recorded.load(std::memory_order_acquire)) return NeverRecorded();
+  return Note(SLUICE_CUDA_STATUS(cudaStreamWaitEvent(ToStream(stream)->stream, ToEvent(event)->event, 0)));
+}
+
+absl::StatusOr<bool> CudaDevice::Query(EventRef event) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  if (!event) return NullHandle("event");
+  if (!ToEvent(event)->recorded.load(std::memory_order_acquire)) return NeverRecorded();
+  const cudaError_t answer = cudaEventQuery(ToEvent(event)->event);
+  if (answer == cudaErrorNotReady) return false;
+  SLUICE_RETURN_IF_ERROR(Note(CudaStatus(answer, "cudaEventQuery", __FILE__, __LINE__)));
+  return true;
+}
+
+absl::Status CudaDevice::AwaitEvent(const CudaEvent* event) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  if (event == nullptr) return NullHandle("event");
+  if (!event->recorded.load(std::memory_order_acquire)) return NeverRecorded();
+  cudaError_t answer = cudaErrorNotReady;
+  if (event->spin) {
+    // The runtime's own choice between spinning and yielding depends on the number of processors; the caller's mode
+    // does not. A lost device ends the loop with its error.
+    while (answer == cudaErrorNotReady) answer = cudaEventQuery(event->event);
+  } else {
+    answer = cudaEventSynchronize(event->event);
+  }
+  return Note(CudaStatus(answer, "waiting for an event", __FILE__, __LINE__));
+}
+
+absl::Status CudaDevice::Synchronize(EventRef event) { return AwaitEvent(ToEvent(event)); }
+
+absl::Status CudaDevice::Synchronize(TimedEventRef event) { return AwaitEvent(ToEvent(event)); }
+
+absl::Status CudaDevice::Synchronize(StreamRef stream) {
+  SLUICE_RETURN_IF_ERROR(EnterOutsideCapture(ToStream(stream)));
+  return Note(SLUICE_CUDA_STATUS(cudaStreamSynchronize(ToStream(stream)->stream)));
+}
+
+absl::StatusOr<absl::Duration> CudaDevice::Elapsed(TimedEventRef start, TimedEventRef end) {
+  SLUICE_RETURN_IF_ERROR(Enter());
+  if (!start || !end) return NullHandle("timed event");
+  for (const CudaEvent* event : {ToEvent(start), ToEvent(end)}) {
+    if (!event->recorded.load(std::memory_order_acquire)) return NeverRecorded();
+  }
+  float milliseconds = 0;
+  const cudaError_t answer = cudaEventElapsedTime(&milliseconds, ToEvent(start)->event, ToEvent(end)->event);
+  if (answer == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());
+    return absl::FailedPreconditionError("the timed event has not completed");
+  }
+  SLUICE_RETURN_IF_ERROR(Note(CudaStatus(answer, "cudaEventElapsedTime", __FILE__, __LINE__)));
+  return absl::Nanoseconds(std::llround(double{milliseconds} * 1e6));
+}
+
+absl::Status CudaDevice::BeginCapture(StreamRef view) {
+  CudaStream* stream = ToStream(view);
+  SLUICE_RETURN_IF_ERROR(Enter(stream));
+  if (stream->capturing.load(std::memory_order_relaxed)) {
+    return absl::FailedPreconditionError("the stream is being captured already");
+  }
+  // Thread-local: loading a model on one thread must not disturb the calls of others.
+  SLUICE_RETURN_IF_ERROR(
+      Note(SLUICE_CUDA_STATUS(cudaStreamBeginCapture(stream->stream, cudaStreamCaptureModeThreadLocal))));
+  stream->capture_thread = std::this_thread::get_id();
+  stream->capturing.store(true, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Graph> CudaDevice::EndCapture(StreamRef view) {
+  CudaStream* stream = ToStream(view);
+  SLUICE_RETURN_IF_ERROR(Enter(stream));
+  if (!stream->capturing.load(std::memory_order_relaxed)) {
+    return absl::FailedPreconditionError("the stream is not being captured");
+  }
+  stream->capturing.store(false, std::memory_order_release);
+  cudaGraph_t captured = nullptr;
+  SLUICE_RETURN_IF_ERROR(Note(SLUICE_CUDA_STATUS(cudaStreamEndCapture(stream->stream, &captured))));
+  auto graph = std::make_unique<CudaGraph>();
+  // No flags: with the use-node-priority flag a graph would keep the priority of the stream that captured it.
+  absl::Status made = Note(SLUICE_CUDA_STATUS(cudaGraphInstantiate(&graph->graph, captured, 0)));
+  absl::Status freed = Note(SLUICE_CUDA_STATUS(cudaGraphDestroy(captured)));
+  SLUICE_RETURN_IF_ERROR(made);
+  live_objects_.fetch_add(1, std::memory_order_relaxed);
+  const cudaGraphExec_t executable = graph->graph;
+  Graph owner(this, GraphRef{graph.release()});
+  SLUICE_RETURN_IF_ERROR(freed);
+  // The first launch would do this otherwise, on a request's path.
+  SLUICE_RETURN_IF_ERROR(Note(SLUICE_CUDA_STATUS(cudaGraphUpload(executable, stream->stream))));
+  return owner;
+}
+
+absl::Status CudaDevice::Destroy(StreamRef view) {
+  if (!view) return NullHandle("stream");
+  CudaStream* stream = ToStream(view);
+  if (stream->bound_thread != std::thread::id()) {
+    return absl::InternalError("a per-thread stream belongs to the device and cannot be destroyed");
+  }
+  absl::Status status = Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
+  if (status.ok() && stream->capturing.load(std::memory_order_acquire)) {
+    cudaGraph_t captured = nullptr;
+    status.Update(Note(SLUICE_CUDA_STATUS(cudaStreamEndCapture(stream->stream, &captured))));
+    if (captured != nullptr) status.Update(Note(SLUICE_CUDA_STATUS(cudaGraphDestroy(captured))));
+  }
+  status.Update(Note(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream->stream))));
+  status.Update(Note(SLUICE_CUDA_STATUS(cudaStreamDestroy(stream->stream))));
+  delete stream;
+  live_objects_.fetch_sub(1, std::memory_order_relaxed);
+  return IgnoreIfLost(status);
+}
+
+absl::Status CudaDevice::DestroyEvent(CudaEvent* event) {
+  if (event == nullptr) return NullHandle("event");
+  absl::Status status = Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
+  status.Update(Note(SLUICE_CUDA_STATUS(cudaEventDestroy(event->event))));  // Work in flight keeps what it needs.
+  delete event;
+  live_objects_.fetch_sub(1, std::memory_order_relaxed);
+  return IgnoreIfLost(status);
+}
+
+absl::Status CudaDevice::Destroy(EventRef event) { return DestroyEvent(ToEvent(event)); }
+
+absl::Status CudaDevice::Destroy(TimedEventRef event) { return DestroyEvent(ToEvent(event)); }
+
+absl::Status CudaDevice::Destroy(GraphRef graph) {
+  if (!graph) return NullHandle("graph");
+  absl::Status status = Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
+  // A graph in flight is freed by CUDA when it is over.
+  status.Update(Note(SLUICE_CUDA_STATUS(cudaGraphExecDestroy(ToGraph(graph)->graph))));
+  delete ToGraph(graph);
+  live_objects_.fetch_sub(1, std::memory_order_relaxed);
+  return IgnoreIfLost(status);
+}
+
+absl::Status CudaDevice::Destroy(DeviceSpan memory) {
+  if (!memory) return NullHandle("memory");
+  absl::Status status = Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
+  status.Update(Note(SLUICE_CUDA_STATUS(cudaFree(memory.data))));
+  if (status.ok() || lost()) live_objects_.fetch_sub(1, std::memory_order_relaxed);
+  return IgnoreIfLost(status);
+}
+
+absl::Status CudaDevice::Destroy(PinnedSpan memory) {
+  if (!memory) return NullHandle("memory");
+  absl::Status status = Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
+  status.Update(Note(SLUICE_CUDA_STATUS(cudaFreeHost(memory.data))));
+  if (status.ok() || lost()) live_objects_.fetch_sub(1, std::memory_order_relaxed);
+  return IgnoreIfLost(status);
+}
+
+}  // namespace sluice::gpu::cuda

@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+
+#include "base/status_macros.h"
+#include "gpu/kernels/host_kernels.h"
+#include "gpu/kernels/host_loop.h"
+#include "gpu/kernels/host_math.h"
+
+namespace sluice::gpu::host {
+namespace {
+
+using Result = absl::StatusOr<std::unique_ptr<Kernel>>;
+
+constexpr int64_t kLanes = 16;  // independent partial results of a row, so that its loop vectorises
+
+template <class T>
+T RowMax(const T* row, int64_t count) {
+  T lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, row[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = Larger(lanes[lane], row[i + lane]);
+  }
+  for (; i < count; ++i) lanes[0] = Larger(lanes[0], row[i]);
+  for (int64_t lane = 1; lane < kLanes; ++lane) lanes[0] = Larger(lanes[0], lanes[lane]);
+  return lanes[0];
+}
+
+/// Sum over i of term(i), in double.
+template <class Term>
+double LaneSum(int64_t count, const Term& term) {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+  }
+  for (; i < count; ++i) lanes[0] += term(i);
+  for (int64_t lane = 1; lane < kLanes; ++lane) lanes[0] += lanes[lane];
+  return lanes[0];
+}
+
+template <class T>
+void SoftmaxRow(const T* input, T* output, int64_t count, bool log) {
+  const T largest = RowMax(input, count);
+  if (log) {
+    const double sum = LaneSum(count, [&](int64_t i) { return static_cast<double>(Exp(input[i] - largest)); });
+    const T shift = static_cast<T>(std::log(sum));
+    SLUICE_INDEPENDENT_LOOP
+    for (int64_t i = 0; i < count; ++i) output[i] = input[i] - largest - shift;
+    return;
+  }
+  SLUICE_INDEPENDENT_LOOP
+  for (int64_t i = 0; i < count; ++i) output[i] = Exp(input[i] - largest);
+  const T scale = static_cast<T>(1.0 / LaneSum(count, [&](int64_t i) { return static_cast<double>(output[i]); }));
+  for (int64_t i = 0; i < count; ++i) output[i] *= scale;
+}
+
+/// The same down `width` columns at most kLanes wide, `stride` elements apart from row to row.
+template <class T>
+void SoftmaxColumns(const T* input, T* output, int64_t count, int64_t stride, int64_t width, bool log) {
+  T largest[kLanes];
+  double sums[kLanes] = {};
+  std::copy(input, input + width, largest);
+  for (int64_t k = 1; k < count; ++k) {
+    for (int64_t lane = 0; lane < width; ++lane) largest[lane] = Larger(largest[lane], input[k * stride + lane]);
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      const T shifted = input[k * stride + lane] - largest[lane];
+      const T power = Exp(shifted);
+      output[k * stride + lane] = log ? shifted : power;
+      sums[lane] += static_cast<double>(power);
+    }
+  }
+  for (int64_t lane = 0; lane < width; ++lane) sums[lane] = log ? std::log(sums[lane]) : 1.0 / sums[lane];
+  for (int64_t k = 0; k < count; ++k) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      T& value = output[k * stride + lane];
+      value = log ? static_cast<T>(value - sums[lane]) : static_cast<T>(value * sums[lane]);
+    }
+  }
+}
+
+}  // namespace
+
+Result PlainSoftmax(const SoftmaxDescription& description) {
+  SLUICE_RETURN_IF_ERROR(ElementCount(description.dims).status());
+  SLUICE_ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(description.axis, description.dims.size()));
+  const int64_t length = description.dims[axis];
+  int64_t outer = length == 0 ? 0 : 1, inner = 1;
+  for (int64_t i = 0; i < axis; ++i) outer *= description.dims[i];
+  for (size_t i = axis + 1; i < description.dims.size(); ++i) inner *= description.dims[i];
+  const bool log = description.log;
+  const std::string name =
+      absl::StrCat(log ? "log softmax " : "softmax ", DimsToString(description.dims), " over ", axis);
+  return DispatchType(FloatTypes{}, description.type, "softmax", [&](auto tag) -> Result {
+    using T = decltype(tag);
+    return MakeLoopKernel(name, [=](const KernelArgs& args) {
+      const T* input = Elements<T>(args, 0);
+      T* output = Elements<T>(args, 1);
+      if (inner == 1) {
+        ParallelRanges(outer, length, [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            SoftmaxRow(input + row * length, output + row * length, length, log);
+          }
+        });
+        return;
+      }
+      const int64_t strips = (inner + kLanes - 1) / kLanes;
+      ParallelRanges(outer * strips, length * kLanes, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t column = i % strips * kLanes;
+          const int64_t offset = i / strips * length * inner + column;
+          SoftmaxColumns(input + offset, output + offset, length, inner, std::min(kLanes, inner - column), log);
+        }
+      });
+    });
+  });
+}
+
+Result PlainBatchNorm(const BatchNormDescription& description) {
+  const Dims& dims = description.input;
+  SLUICE_RETURN_IF_ERROR(ElementCount(dims).status());
+  if (dims.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch normalisation: input must be [N,C,...], it is ", DimsToString(dims)));
+  }
+  const int64_t channels = dims[1], planes = dims[0] * channels;
+  int64_t area = 1;
+  for (size_t i = 2; i < dims.size(); ++i) area *= dims[i];
+  const float epsilon = description.epsilon;
+  const bool relu = description.activation == Activation::kRelu;
+  return MakeLoopKernel(absl::StrCat("batch norm ", DimsToString(dims)), [=](const KernelArgs& args) {
+    const float* input = Elements<float>(args, 0);
+    const float* scale = Elements<float>(args, 1);
+    const float* bias = Elements<float>(args, 2);
+    const float* mean = Elements<float>(args, 3);
+    const float* variance = Elements<float>(args, 4);
+    float* output = Elements<float>(args, 5);
+    ParallelRanges(planes, area, [&](int64_t begin, int64_t end) {
+      for (int64_t plane = begin; plane < end; ++plane) {
+        const int64_t c = plane % channels;
+        const float factor = scale[c] / std::sqrt(variance[c] + epsilon);
+        const float shift = bias[c], center = mean[c];
+        const float floor = relu ? 0.0f : -std::numeric_limits<float>::infinity();
+        const float* from = input + plane * area;
+        float* to = output + plane * area;
+        SLUICE_INDEPENDENT_LOOP
+        for (int64_t i = 0; i < area; ++i) {
+          const float value = (from[i] - center) * factor + shift;
+          to[i] = value < floor ? floor : value;
+        }
+      }
+    });
+  });
+}
+
+Result PlainLayerNorm(const LayerNormDescription& description) {
+  const Dims& dims = description.input;
+  SLUICE_RETURN_IF_ERROR(ElementCount(dims).status());
+  SLUICE_ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(description.axis, dims.size()));
+  int64_t rows = 1, length = 1;
+  for (size_t i = 0; i < dims.size(); ++i) (static_cast<int64_t>(i) < axis ? rows : length) *= dims[i];
+  if (length == 0) rows = 0;
+  const float epsilon = description.epsilon;
+  const bool has_bias = description.has_bias;
+  return MakeLoopKernel(absl::StrCat("layer norm ", DimsToString(dims), " from ", axis), [=](const KernelArgs& args) {
+    const float* input = Elements<float>(args, 0);
+    const float* scale = Elements<float>(args, 1);
+    const float* bias = has_bias ? Elements<float>(args, 2) : nullptr;
+    float* output = Elements<float>(args, has_bias ? 3 : 2);
+    ParallelRanges(rows, length, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const float* from = input + row * length;
+        float* to = output + row * length;
+        const double mean = LaneSum(length, [&](int64_t i) { return static_cast<double>(from[i]); }) / length;
+        const double variance =
+            LaneSum(length, [&](int64_t i) { return (from[i] - mean) * (from[i] - mean); }) / length;
+        const float center = static_cast<float>(mean);
+        const float factor = static_cast<float>(1.0 / std::sqrt(variance + epsilon));
+        SLUICE_INDEPENDENT_LOOP
+        for (int64_t i = 0; i < length; ++i) to[i] = (from[i] - center) * factor * scale[i] + (bias ? bias[i] : 0.0f);
+      }
+    });
+  });
+}
+
+}  // namespace sluice::gpu::host

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <type_traits>
+
+#include "base/status_macros.h"
+#include "gpu/kernels/host_kernels.h"
+#include "gpu/kernels/host_loop.h"
+#include "gpu/kernels/host_math.h"
+
+namespace sluice::gpu::host {
+namespace {
+
+using Result = absl::StatusOr<std::unique_ptr<Kernel>>;
+
+template <class From, class To, class Function>
+std::unique_ptr<Kernel> Map(std::string name, int64_t count, Function function) {
+  return MakeLoopKernel(std::move(name), [count, function](const KernelArgs& args) {
+    const From* input = Elements<From>(args, 0);
+    To* output = Elements<To>(args, 1);
+    ParallelRanges(count, 1, [&](int64_t begin, int64_t end) {
+      SLUICE_INDEPENDENT_LOOP
+      for (int64_t i = begin; i < end; ++i) output[i] = function(input[i]);
+    });
+  });
+}
+
+/// Kinds that exist for integers too. Negation and absolute value wrap, through the unsigned type, so that the lowest
+/// value is not undefined behaviour.
+template <class T>
+Result NumberKernel(const std::string& name, int64_t count, const UnaryDescription& d) {
+  switch (d.kind) {
+    case UnaryKind::kIdentity:
+      return Map<T, T>(name, count, [](T x) { return x; });
+    case UnaryKind::kRelu:
+      return Map<T, T>(name, count, [](T x) { return x < T(0) ? T(0) : x; });
+    case UnaryKind::kAbs:
+      return Map<T, T>(name, count, [](T x) {
+        if constexpr (std::is_floating_point_v<T>) {
+          return std::abs(x);
+        } else {
+          using U = std::make_unsigned_t<T>;
+          return x < T(0) ? static_cast<T>(U(0) - static_cast<U>(x)) : x;
+        }
+      });
+    case UnaryKind::kClip: {
+      T low, high;
+      if constexpr (std::is_floating_point_v<T>) {
+        low = static_cast<T>(d.low);
+        high = static_cast<T>(d.high);
+      } else {
+        low = SaturateToInteger<T>(d.low);
+        high = SaturateToInteger<T>(d.high);
+      }
+      return Map<T, T>(name, count, [low, high](T x) {
+        const T raised = x < low ? low : x;
+        return raised > high ? high : raised;
+      });
+    }
+    case UnaryKind::kNeg:
+      if constexpr (std::is_floating_point_v<T>) return Map<T, T>(name, count, [](T x) { return -x; });
+      if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
+        using U = std::make_unsigned_t<T>;
+        return Map<T, T>(name, count, [](T x) { return static_cast<T>(U(0) - static_cast<U>(x)); });
+      }
+      break;
+    case UnaryKind::kSign:
+      if constexpr (std::is_signed_v<T>) {
+        return Map<T, T>(name, count, [](T x) { return x != x ? x : T((x > T(0)) - (x < T(0))); });
+      }
+      break;
+    default:
+      break;
+  }
+  return absl::UnimplementedError(absl::StrCat("the host backend has no ", name, " for ", WireName(TypeOf<T>())));
+}
+
+template <class T>
+Result FloatKernel(const std::string& name, int64_t count, const UnaryDescription& d) {
+  const T alpha = static_cast<T>(d.alpha);
+  const T beta = static_cast<T>(d.beta);
+  switch (d.kind) {
+    case UnaryKind::kCeil:
+      return Map<T, T>(name, count, [](T x) { return std::ceil(x); });
+    case UnaryKind::kCos:
+      return Map<T, T>(name, count, [](T x) { return std::cos(x); });
+    case UnaryKind::kErf:
+      return Map<T, T>(name, count, [](T x) { return std::erf(x); });
+    case UnaryKind::kExp:
+      return Map<T, T>(name, count, [](T x) { return Exp(x); });
+    case UnaryKind::kFloor:
+      return Map<T, T>(name, count, [](T x) { return std::floor(x); });
+    case UnaryKind::kGelu:
+      return Map<T, T>(name, count, [](T x) { return Gelu(x); });
+    case UnaryKind::kGeluTanh:
+      return Map<T, T>(name, count, [](T x) { return GeluTanh(x); });
+    case UnaryKind::kHardSigmoid:
+      return Map<T, T>(name, count, [alpha, beta](T x) {
+        const T y = alpha * x + beta;
+        const T raised = y < T(0) ? T(0) : y;
+        return raised > T(1) ? T(1) : raised;
+      });
+    case UnaryKind::kHardSwish:
+      return Map<T, T>(name, count, [](T x) {
+        const T y = x / T(6) + T(0.5);
+        const T raised = y < T(0) ? T(0) : y;
+        return x * (raised > T(1) ? T(1) : raised);
+      });
+    case UnaryKind::kLeakyRelu:
+      return Map<T, T>(name, count, [alpha](T x) { return x < T(0) ? alpha * x : x; });
+    case UnaryKind::kLog:
+      return Map<T, T>(name, count, [](T x) { return std::log(x); });
+    case UnaryKind::kReciprocal:
+      return Map<T, T>(name, count, [](T x) { return T(1) / x; });
+    case UnaryKind::kSigmoid:
+      return Map<T, T>(name, count, [](T x) { return Sigmoid(x); });
+    case UnaryKind::kSin:
+      return Map<T, T>(name, count, [](T x) { return std::sin(x); });
+    case UnaryKind::kSqrt:
+      return Map<T, T>(name, count, [](T x) { return std::sqrt(x); });
+    case UnaryKind::kTanh:
+      return Map<T, T>(name, count, [](T x) { return Tanh(x); });
+    default:
+      return NumberKernel<T>(name, count, d);
+  }
+}
+
+const char* KindName(UnaryKind kind) {
+  switch (kind) {
+    case UnaryKind::kAbs:
+      return "abs";
+    case UnaryKind::kCeil:
+      return "ceil";
+    case UnaryKind::kClip:
+      return "clip";
+    case UnaryKind::kCos:
+      return "cos";
+    case UnaryKind::kErf:
+      return "erf";
+    case UnaryKind::kExp:
+      return "exp";
+    case UnaryKind::kFloor:
+      return "floor";
+    case UnaryKind::kGelu:
+      return "gelu";
+    case UnaryKind::kGeluTanh:
+      return "gelu (tanh)";
+    case UnaryKind::kHardSigmoid:
+      return "hard sigmoid";
+    case UnaryKind::kHardSwish:
+      return "hard swish";
+    case UnaryKind::kIdentity:
+      return "identity";
+    case UnaryKind::kLeakyRelu:
+      return "leaky relu";
+    case UnaryKind::kLog:
+      return "log";
+    case UnaryKind::kNeg:
+      return "neg";
+    case UnaryKind::kNot:
+      return "not";
+    case UnaryKind::kReciprocal:
+      return "reciprocal";
+    case UnaryKind::kRelu:
+      return "relu";
+    case UnaryKind::kSigmoid:
+      return "sigmoid";
+    case UnaryKind::kSign:
+      return "sign";
+    case UnaryKind::kSin:
+      return "sin";
+    case UnaryKind::kSqrt:
+      return "sqrt";
+    case UnaryKind::kTanh:
+      return "tanh";
+  }
+  return "unary";
+}
+
+}  // namespace
+
+Result PlainUnary(const UnaryDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(description.dims));
+  const std::string name = absl::StrCat(KindName(description.kind), " ", DimsToString(description.dims));
+  if (description.kind == UnaryKind::kClip && !(description.low <= description.high)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("clip: low ", description.low, " must not be above high ", description.high));
+  }
+  if (description.type == DataType::kBool) {
+    // Bytes, not bool: a file may hold other values than 0 and 1, and a bool that is neither is undefined behaviour.
+    if (description.kind == UnaryKind::kNot) {
+      return Map<uint8_t, uint8_t>(name, count, [](uint8_t x) { return static_cast<uint8_t>(x == 0); });
+    }
+    if (description.kind == UnaryKind::kIdentity) {
+      return Map<uint8_t, uint8_t>(name, count, [](uint8_t x) { return x; });
+    }
+  }
+  return DispatchType(NumberTypes{}, description.type, KindName(description.kind), [&](auto tag) -> Result {
+    using T = decltype(tag);
+    if constexpr (std::is_floating_point_v<T>) {
+      return FloatKernel<T>(name, count, description);
+    } else {
+      return NumberKernel<T>(name, count, description);
+    }
+  });
+}
+
+}  // namespace sluice::gpu::host

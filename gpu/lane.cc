@@ -1,0 +1,281 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/lane.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "gpu/launcher.h"
+
+namespace sluice::gpu {
+namespace {
+
+// How long a stop flag may go unseen while the gate is closed and nothing runs.
+constexpr absl::Duration kStopPoll = absl::Milliseconds(2);
+constexpr int kMaxLatencyStreams = 64;
+
+absl::StatusOr<StageTimes> ReadStageTimes(Device& device, const Execution& execution) {
+  const Slot& slot = *execution.slot;
+  StageTimes times;
+  SLUICE_ASSIGN_OR_RETURN(times.h2d, device.Elapsed(slot.h2d_start, slot.h2d_end));
+  SLUICE_ASSIGN_OR_RETURN(times.d2h, device.Elapsed(slot.d2h_start, slot.d2h_end));
+  const Time first = device.StampToTime(slot.stamps().first_kernel);
+  const Time last = device.StampToTime(slot.stamps().last_kernel);
+  // Clocks of two devices agree to some microseconds only.
+  times.gpu_wait = std::max(first - execution.submitted - times.h2d, absl::ZeroDuration());
+  times.compute = std::max(last - first, absl::ZeroDuration());
+  return times;
+}
+
+/// Waits for what was issued, then answers for the execution.
+absl::StatusOr<StageTimes> Conclude(Device& device, const Execution& execution) {
+  absl::Status awaited;
+  if (execution.stream) awaited = AwaitDone(device, execution.stream, *execution.slot, execution.done_recorded);
+  SLUICE_RETURN_IF_ERROR(execution.status);
+  SLUICE_RETURN_IF_ERROR(awaited);
+  return ReadStageTimes(device, execution);
+}
+
+/// Streams that threads issue to in turn, one thread to a stream at a time.
+class StreamRotation {
+ public:
+  explicit StreamRotation(std::vector<Stream> streams) : streams_(std::move(streams)), taken_(streams_.size()) {}
+  size_t Take() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    while (true) {
+      for (size_t i = 0; i < streams_.size(); ++i) {
+        const size_t index = (next_ + i) % streams_.size();
+        if (taken_[index]) continue;
+        taken_[index] = true;
+        next_ = index + 1;
+        return index;
+      }
+      returned_.Wait(mutex_);
+    }
+  }
+  void Return(size_t index) ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      taken_[index] = false;
+    }
+    returned_.NotifyOne();
+  }
+  StreamRef stream(size_t index) const { return streams_[index]; }
+  const std::vector<Stream>& streams() const { return streams_; }
+
+ private:
+  const std::vector<Stream> streams_;
+  Mutex mutex_;
+  CondVar returned_;
+  std::vector<bool> taken_ ABSL_GUARDED_BY(mutex_);
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class LatencyLane final : public Lane {
+ public:
+  LatencyLane(Device& device, Gate& gate, const Clock& clock, std::vector<Stream> streams)
+      : Lane(RequestClass::kLatency), device_(device), gate_(gate), clock_(clock), streams_(std::move(streams)) {}
+
+  void Begin(Execution& execution) override {
+    execution.submitted = clock_.Now();
+    const size_t index = streams_.Take();
+    execution.stream = streams_.stream(index);
+    execution.done_recorded = false;
+    execution.status = Issue(execution);
+    if (!execution.status.ok()) {
+      execution.done_recorded = device_.Record(execution.stream, execution.slot->done).ok();
+    }
+    streams_.Return(index);
+  }
+
+  absl::StatusOr<StageTimes> Finish(Execution& execution) override {
+    if (execution.status.ok()) {
+      execution.status = device_.Synchronize(execution.slot->kernels_done);
+      // The gate reopens here, not after the copy out.
+      if (execution.status.ok()) ReleaseToken(execution);
+    }
+    absl::StatusOr<StageTimes> times = Conclude(device_, execution);
+    ReleaseToken(execution);
+    return times;
+  }
+
+  absl::StatusOr<std::vector<int>> ReadPriorities() override {
+    std::vector<int> priorities;
+    for (const Stream& stream : streams_.streams()) {
+      SLUICE_ASSIGN_OR_RETURN(const int priority, device_.ReadPriority(stream));
+      priorities.push_back(priority);
+    }
+    return priorities;
+  }
+
+ private:
+  absl::Status Issue(Execution& execution) {
+    const StreamRef stream = execution.stream;
+    const Slot& slot = *execution.slot;
+    SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.h2d_start));
+    SLUICE_RETURN_IF_ERROR(CopyInputs(device_, stream, slot));
+    SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.h2d_end));
+    gate_.EnterDevice(execution.token);
+    execution.entered_device = true;
+    if (slot.graph) {
+      SLUICE_RETURN_IF_ERROR(device_.LaunchGraph(stream, slot.graph));
+    } else {
+      for (const BoundLaunch& launch : slot.launches) {
+        SLUICE_RETURN_IF_ERROR(device_.Launch(stream, *launch.kernel, launch.args));
+      }
+    }
+    SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.kernels_done));
+    SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.d2h_start));
+    SLUICE_RETURN_IF_ERROR(CopyOutputs(device_, stream, slot));
+    SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.d2h_end));
+    SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.done));
+    execution.done_recorded = true;
+    return absl::OkStatus();
+  }
+
+  void ReleaseToken(Execution& execution) {
+    gate_.Release(std::exchange(execution.token, {}), std::exchange(execution.entered_device, false));
+  }
+
+  Device& device_;
+  Gate& gate_;
+  const Clock& clock_;
+  StreamRotation streams_;
+};
+
+class StandardLane final : public Lane {
+ public:
+  StandardLane(Device& device, Gate& gate, const Clock& clock)
+      : Lane(RequestClass::kStandard), device_(device), gate_(gate), clock_(clock) {
+    context_.device = &device;
+    context_.gate = &gate;
+    context_.clock = &clock;
+    context_.request_class = RequestClass::kStandard;
+  }
+
+  void Begin(Execution& execution) override {
+    execution.submitted = clock_.Now();
+    execution.stream = {};
+    absl::StatusOr<StreamRef> stream = device_.ThreadStream();
+    execution.status = stream.status();
+    if (!stream.ok()) return;
+    execution.stream = *stream;
+    execution.progress.Start(context_, *execution.slot, *stream, execution.stop);
+    IssueAll(execution.progress, execution.stop != nullptr);
+  }
+
+  absl::StatusOr<StageTimes> Finish(Execution& execution) override {
+    if (execution.stream) {
+      while (!execution.progress.over()) {
+        if (execution.progress.Reap()) continue;
+        device_.Synchronize(execution.progress.blocking_event()).IgnoreError();  // The next look finds what is wrong.
+      }
+      execution.status = execution.progress.status();
+      execution.done_recorded = execution.progress.done_recorded();
+    }
+    return Conclude(device_, execution);
+  }
+
+  absl::StatusOr<std::vector<int>> ReadPriorities() override {
+    SLUICE_ASSIGN_OR_RETURN(const StreamRef stream, device_.ThreadStream());
+    SLUICE_ASSIGN_OR_RETURN(const int priority, device_.ReadPriority(stream));
+    return std::vector<int>{priority};
+  }
+
+ private:
+  void IssueAll(Progress& progress, bool stoppable) {
+    std::optional<GateWaiter> waiter;  // Made when first needed: an open gate costs nothing.
+    bool waiting = false;
+    bool armed = false;
+    while (!progress.issued_all()) {
+      progress.Reap();
+      const Step step = progress.Advance();
+      // Counted as waiting until something else than the gate is in the way, not only until the next grant: between
+      // two units no batch unit shall slip in.
+      if (step.kind != StepKind::kIssued && waiting != (step.kind == StepKind::kRefused)) {
+        waiting = !waiting;
+        gate_.SetStandardWaiting(waiting ? 1 : -1);
+      }
+      if (step.kind == StepKind::kIssued || step.kind == StepKind::kEnded) {
+        armed = false;
+      } else if (const EventRef event = progress.blocking_event(); event) {
+        device_.Synchronize(event).IgnoreError();  // The next look finds what is wrong.
+      } else if (!armed) {
+        if (!waiter) waiter.emplace(gate_);
+        waiter->Arm();
+        armed = true;
+      } else {
+        const Time now = clock_.Now();
+        waiter->WaitUntil(now, stoppable ? std::min(step.retry_at, now + kStopPoll) : step.retry_at);
+        armed = false;
+      }
+    }
+    if (waiting) gate_.SetStandardWaiting(-1);
+  }
+
+  Device& device_;
+  Gate& gate_;
+  const Clock& clock_;
+  LaneContext context_;
+};
+
+class BatchLane final : public Lane {
+ public:
+  BatchLane(Device& device, Launcher& launcher, const Clock& clock)
+      : Lane(RequestClass::kBatch), device_(device), launcher_(launcher), clock_(clock) {}
+
+  void Begin(Execution& execution) override {
+    execution.submitted = clock_.Now();
+    execution.stream = {};
+    execution.status = absl::OkStatus();
+    execution.progress = Progress();
+    launcher_.Submit(execution);
+  }
+
+  absl::StatusOr<StageTimes> Finish(Execution& execution) override {
+    launcher_.Await(execution);
+    if (execution.progress.started()) {
+      execution.stream = execution.progress.stream();
+      execution.done_recorded = execution.progress.done_recorded();
+    }
+    return Conclude(device_, execution);
+  }
+
+  absl::StatusOr<std::vector<int>> ReadPriorities() override { return launcher_.ReadPriorities(); }
+
+ private:
+  Device& device_;
+  Launcher& launcher_;
+  const Clock& clock_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(RequestClass request_class, Device& device, Gate& gate,
+                                                   Launcher& launcher, const Clock& clock, int stream_count) {
+  switch (request_class) {
+    case RequestClass::kStandard:
+      return std::make_unique<StandardLane>(device, gate, clock);
+    case RequestClass::kBatch:
+      return std::make_unique<BatchLane>(device, launcher, clock);
+    case RequestClass::kLatency:
+      break;
+  }
+  if (stream_count < 1 || stream_count > kMaxLatencyStreams) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("latency streams must be 1 to ", kMaxLatencyStreams, ", got ", stream_count));
+  }
+  std::vector<Stream> streams;
+  for (int i = 0; i < stream_count; ++i) {
+    SLUICE_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(StreamPriority::kHigh));
+    streams.push_back(std::move(stream));
+  }
+  return std::make_unique<LatencyLane>(device, gate, clock, std::move(streams));
+}
+
+}  // namespace sluice::gpu

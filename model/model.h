@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/data_type.h"
+#include "base/request_class.h"
+#include "gpu/device.h"
+#include "gpu/slot.h"
+
+namespace sluice::model {
+
+using Shape = std::vector<int64_t>;
+
+/// One input or output as the file declares it; -1 stands for a dimension left open.
+struct TensorSignature {
+  std::string name;
+  DataType type = DataType::kInvalid;
+  Shape dims;
+};
+
+struct Signature {
+  std::vector<TensorSignature> inputs;  ///< Graph inputs without an initializer, in file order.
+  std::vector<TensorSignature> outputs;
+};
+
+/// One full set of input shapes, in the order of Signature::inputs, all dimensions positive.
+struct Bucket {
+  std::vector<Shape> input_shapes;
+  friend bool operator==(const Bucket&, const Bucket&) = default;
+};
+
+class Graph;         // model/graph.h: what the file says, typed
+class ConstantPool;  // weights of one model on one device, shared by its plans
+
+/// A bucket prepared for one device: kernels, memory layout, units. Immutable once built (predicted unit times aside),
+/// so slots may be made and used by any thread. Must outlive its slots.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  virtual const Bucket& bucket() const = 0;
+  virtual const std::vector<Shape>& output_shapes() const = 0;
+  virtual size_t unit_count() const = 0;
+  /// Sum of the units' predicted times; zero before anything ran.
+  virtual absl::Duration predicted_compute() const = 0;
+  /// Device bytes one slot takes, weights left out.
+  virtual size_t slot_bytes() const = 0;
+  /// Allocates a slot, binds every launch and creates its events; `request_class` decides whether the plan is captured
+  /// as one graph (latency) or gets an event per unit. Load time only. RESOURCE_EXHAUSTED when memory is out; nothing
+  /// is left behind on failure.
+  virtual absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class) = 0;
+};
+
+/// A model's weights on one device, and the plans built from them. Not thread-safe while plans are being built.
+class DeviceModel {
+ public:
+  virtual ~DeviceModel() = default;
+  /// Binds the bucket's shapes, folds, fuses, plans memory, prepares kernels. FAILED_PRECONDITION or UNIMPLEMENTED
+  /// naming node, operator and reason when a static plan cannot do it; INVALID_ARGUMENT when the bucket does not fit
+  /// the signature. The plan is owned by the caller and must not outlive this object.
+  virtual absl::StatusOr<std::unique_ptr<Plan>> BuildPlan(const Bucket& bucket) = 0;
+  virtual size_t weight_bytes() const = 0;
+};
+
+/// A parsed and checked ONNX file; no device yet. Immutable: any thread may use it.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const Signature& signature() const = 0;
+  virtual int64_t opset() const = 0;
+  /// `host` evaluates constant subgraphs (it may be the same device). Both devices must outlive the result, and so must
+  /// this model.
+  virtual absl::StatusOr<std::unique_ptr<DeviceModel>> Instantiate(gpu::Device& device, gpu::Device& host) const = 0;
+};
+
+/// Reads and checks `path` (external data beside it). INVALID_ARGUMENT with the byte offset or field for a file that is
+/// not well-formed ONNX; UNIMPLEMENTED naming node, operator and reason for what Sluice does not run; NOT_FOUND.
+absl::StatusOr<std::unique_ptr<Model>> LoadOnnxModel(const std::string& path);
+
+}  // namespace sluice::model

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace sluice::model {
+
+class InferContext;
+class LowerContext;
+
+// Shape rules and lowerings, by family; registry.cc says which operator uses which.
+
+// elementwise.cc
+absl::Status InferUnary(InferContext& context);
+absl::Status LowerUnary(LowerContext& context);
+absl::Status InferClip(InferContext& context);
+absl::Status LowerClip(LowerContext& context);
+absl::Status InferBinary(InferContext& context);
+absl::Status InferComparison(InferContext& context);
+absl::Status LowerBinary(LowerContext& context);
+absl::Status LowerMod(LowerContext& context);
+absl::Status InferVariadic(InferContext& context);
+absl::Status LowerVariadic(LowerContext& context);
+absl::Status InferCast(InferContext& context);
+absl::Status LowerCast(LowerContext& context);
+absl::Status InferWhere(InferContext& context);
+absl::Status LowerWhere(LowerContext& context);
+
+// linear.cc
+absl::Status InferConv(InferContext& context);
+absl::Status LowerConv(LowerContext& context);
+absl::Status InferMatMul(InferContext& context);
+absl::Status LowerMatMul(LowerContext& context);
+absl::Status InferGemm(InferContext& context);
+absl::Status LowerGemm(LowerContext& context);
+
+// pool.cc
+absl::Status InferPool(InferContext& context);
+absl::Status LowerPool(LowerContext& context);
+absl::Status InferGlobalPool(InferContext& context);
+absl::Status LowerGlobalPool(LowerContext& context);
+
+// reduce.cc
+absl::Status InferReduce(InferContext& context);
+absl::Status LowerReduce(LowerContext& context);
+absl::Status InferArgReduce(InferContext& context);
+absl::Status LowerArgReduce(LowerContext& context);
+absl::Status InferSoftmax(InferContext& context);
+absl::Status LowerSoftmax(LowerContext& context);
+
+// normalize.cc
+absl::Status InferBatchNorm(InferContext& context);
+absl::Status LowerBatchNorm(LowerContext& context);
+absl::Status InferLayerNorm(InferContext& context);
+absl::Status LowerLayerNorm(LowerContext& context);
+
+// movement.cc
+absl::Status InferTranspose(InferContext& context);
+absl::Status LowerTranspose(LowerContext& context);
+absl::Status InferConcat(InferContext& context);
+absl::Status LowerConcat(LowerContext& context);
+absl::Status InferSlice(InferContext& context);
+absl::Status LowerSlice(LowerContext& context);
+absl::Status InferSplit(InferContext& context);
+absl::Status LowerSplit(LowerContext& context);
+absl::Status InferGather(InferContext& context);
+absl::Status LowerGather(LowerContext& context);
+absl::Status InferExpand(InferContext& context);
+absl::Status LowerExpand(LowerContext& context);
+absl::Status InferTile(InferContext& context);
+absl::Status LowerTile(LowerContext& context);
+
+// shape.cc
+absl::Status InferReshape(InferContext& context);
+absl::Status InferFlatten(InferContext& context);
+absl::Status InferSqueeze(InferContext& context);
+absl::Status InferUnsqueeze(InferContext& context);
+absl::Status InferSame(InferContext& context);
+absl::Status InferDropout(InferContext& context);
+absl::Status LowerView(LowerContext& context);
+absl::Status InferShape(InferContext& context);
+absl::Status InferSize(InferContext& context);
+absl::Status InferConstant(InferContext& context);
+absl::Status InferConstantOfShape(InferContext& context);
+absl::Status InferRange(InferContext& context);
+
+}  // namespace sluice::model

@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice::model {
+
+class InferContext;
+class LowerContext;
+
+/// How Sluice runs one operator of the ai.onnx domain in a range of opsets. Adding an operator is one entry in the
+/// table of registry.cc.
+struct OperatorEntry {
+  absl::string_view name;
+  int64_t min_opset;
+  int64_t max_opset;
+  size_t min_inputs;
+  size_t max_inputs;
+  size_t max_outputs;
+  /// Sets the type and dimensions of every output from those of the inputs, which are known; may set outputs to
+  /// constants, and the node then vanishes.
+  absl::Status (*infer)(InferContext& context);
+  /// Turns the node into launches and views; null when it always vanishes.
+  absl::Status (*lower)(LowerContext& context);
+};
+
+inline constexpr int64_t kMinOpset = 7;
+inline constexpr int64_t kMaxOpset = 23;
+inline constexpr size_t kAnyCount = 4096;  ///< For operators with a list of inputs or outputs; the reader's bound.
+
+std::span<const OperatorEntry> Operators();
+
+/// The entry for `name` at `opset`, or null.
+const OperatorEntry* FindOperator(absl::string_view name, int64_t opset);
+
+/// True when some opset has an entry for `name`.
+bool IsKnownOperator(absl::string_view name);
+
+}  // namespace sluice::model

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <utility>
+
+#include "model/ops/activation.h"
+#include "model/ops/registry.h"
+#include "model/passes/passes.h"
+
+namespace sluice::model {
+namespace {
+
+bool TakesActivation(absl::string_view name) {
+  return name == "Conv" || name == "MatMul" || name == "Gemm" || name == "BatchNormalization" || name == "Add" ||
+         name == "Sub" || name == "Mul" || name == "Div";
+}
+
+}  // namespace
+
+void FuseActivation(Graph& graph) {
+  const std::vector<int> uses = graph.UseCounts();
+  const std::vector<int> producers = graph.Producers();
+  std::vector<bool> merged(graph.nodes.size(), false);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].entry->name != "Relu") continue;
+    const auto input = static_cast<size_t>(graph.nodes[i].inputs[0]);
+    if (producers[input] < 0 || uses[input] != 1 || graph.values[input].type != DataType::kFp32) continue;
+    const auto producer = static_cast<size_t>(producers[input]);
+    if (!TakesActivation(graph.nodes[producer].entry->name) ||
+        graph.nodes[producer].FindAttribute(kActivationAttribute) != nullptr ||
+        graph.nodes[producer].outputs.size() != 1) {
+      continue;
+    }
+    Node fused = std::move(graph.nodes[producer]);
+    fused.outputs = graph.nodes[i].outputs;
+    fused.SetAttribute(kActivationAttribute, std::string("Relu"));
+    graph.nodes[i] = std::move(fused);
+    merged[producer] = true;
+  }
+  graph.EraseNodes(merged);
+}
+
+}  // namespace sluice::model

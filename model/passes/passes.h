@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+#include "gpu/device.h"
+#include "model/graph.h"
+#include "model/model.h"
+
+namespace sluice::model {
+
+// Rewrites of a graph, one file each. Every pass leaves a graph that computes the same outputs, with nodes in order;
+// each is linear in the graph's size. A fused node stands where the last of its parts stood, so that everything it
+// reads comes before it. None looks at which device will run the graph.
+
+/// Gives every input the shape the bucket has for it. INVALID_ARGUMENT when the bucket does not fit the signature.
+absl::Status BindShapes(Graph& graph, const Signature& signature, const Bucket& bucket);
+
+/// Runs shape rules, and replaces nodes whose inputs are all constant by their results, computed on `host`. Nodes whose
+/// input shapes are not known yet are left alone. Results far larger than what they come from stay unfolded.
+absl::Status FoldConstants(Graph& graph, gpu::Device& host);
+
+/// Removes nodes that hand on their input unchanged: Identity, Dropout, and where shapes are known casts to the same
+/// type, slices of everything, expansions to the same shape and the like. A graph's output keeps its node.
+void RemoveIdentities(Graph& graph);
+
+/// Multiplies a BatchNormalization's scale and shift into the weights and bias of the convolution before it.
+absl::Status FoldBatchNorm(Graph& graph);
+
+/// Product of a one-hot matrix (Equal against 0, 1, 2 ..., then Cast) and a constant: a Gather of the constant's rows,
+/// and a row of zeros for indices outside. Needs shapes.
+absl::Status FuseOneHot(Graph& graph);
+
+/// The sums and products that exporters spell GELU with become one Gelu node.
+void FuseGelu(Graph& graph);
+
+/// Applies what follows a Gather of constant rows, element by element, to the rows instead, where the table is smaller
+/// than what is gathered from it. Needs shapes.
+absl::Status HoistGather(Graph& graph, gpu::Device& host);
+
+/// An Add of a constant becomes the bias of the convolution or matrix product before it. Needs shapes.
+void FuseBias(Graph& graph);
+
+/// An Add of another tensor becomes the residual of the convolution before it. Needs shapes.
+void FuseResidual(Graph& graph);
+
+/// A Relu becomes the activation of the node before it.
+void FuseActivation(Graph& graph);
+
+/// Removes nodes whose results nobody reads.
+void RemoveDeadCode(Graph& graph);
+
+/// What can be done before any shape is bound: done once per device, so that the weights it makes are shared by all
+/// buckets' plans.
+absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host);
+
+/// Binds the bucket and runs every pass. Afterwards every value that is read has a type and a shape.
+absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host);
+
+}  // namespace sluice::model

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "base/status_macros.h"
+#include "model/passes/passes.h"
+
+namespace sluice::model {
+
+absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host) {
+  RemoveDeadCode(graph);
+  SLUICE_RETURN_IF_ERROR(FoldConstants(graph, host));
+  RemoveIdentities(graph);
+  SLUICE_RETURN_IF_ERROR(FoldBatchNorm(graph));
+  RemoveDeadCode(graph);
+  return absl::OkStatus();
+}
+
+absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host) {
+  SLUICE_RETURN_IF_ERROR(BindShapes(graph, signature, bucket));
+  SLUICE_RETURN_IF_ERROR(FoldConstants(graph, host));
+  RemoveIdentities(graph);
+  SLUICE_RETURN_IF_ERROR(FoldBatchNorm(graph));  // Again: an identity may have stood between.
+  SLUICE_RETURN_IF_ERROR(FuseOneHot(graph));
+  FuseBias(graph);
+  FuseGelu(graph);
+  RemoveDeadCode(graph);  // So that what a fused node no longer reads does not count as a use.
+  SLUICE_RETURN_IF_ERROR(HoistGather(graph, host));
+  FuseResidual(graph);
+  FuseActivation(graph);
+  RemoveDeadCode(graph);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::model

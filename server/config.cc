@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config.h"
+
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "server/version.h"
+
+namespace sluice::server {
+namespace {
+
+constexpr int kMaxHostDevices = 8;
+
+absl::Status InRange(absl::string_view flag, double value, double low, double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", low, " to ", high, ", got ", value));
+}
+
+/// Quota of the cgroup this process is in, in CPUs; infinite without one. Version 2 only, which Debian 12 uses.
+double CgroupCpuQuota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota >> period) || quota == "max" || period <= 0) return HUGE_VAL;
+  double microseconds = 0;
+  if (!absl::SimpleAtod(quota, &microseconds) || microseconds <= 0) return HUGE_VAL;
+  return microseconds / period;
+}
+
+}  // namespace
+
+int UsableCpuCount() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int count = 1;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) count = std::max(1, CPU_COUNT(&set));
+  const double quota = CgroupCpuQuota();
+  if (quota < count) count = std::max(1, static_cast<int>(std::floor(quota)));
+  return count;
+}
+
+absl::StatusOr<int> ParseDevices(const std::string& devices) {
+  if (devices == "auto" || devices == "host") return 1;
+  absl::string_view rest = devices;
+  if (absl::ConsumePrefix(&rest, "host:")) {
+    int count = 0;
+    if (absl::SimpleAtoi(rest, &count) && count >= 1 && count <= kMaxHostDevices) return count;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--devices: expected host:N with N from 1 to ", kMaxHostDevices, ", got '", devices, "'"));
+  }
+  if (absl::ConsumePrefix(&rest, "cuda")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--devices: '", devices, "': this version does not run models on CUDA devices yet; use 'host'"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--devices: expected 'auto', 'host' or 'host:N', got '", devices, "'"));
+}
+
+absl::Status ValidateConfig(const ServerConfig& config) {
+  if (config.model_repository.empty()) {
+    return absl::InvalidArgumentError("--model-repository: expected a folder of models, got nothing");
+  }
+  SLUICE_RETURN_IF_ERROR(InRange("grpc-port", config.grpc_port, 0, 65535));
+  SLUICE_RETURN_IF_ERROR(InRange("metrics-port", config.metrics_port, 0, 65535));
+  if (config.grpc_port != 0 && config.grpc_port == config.metrics_port) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--metrics-port: expected a port other than --grpc-port, got ", config.metrics_port, " for both"));
+  }
+  SLUICE_RETURN_IF_ERROR(InRange("host-threads", config.host_threads, 0, 256));
+  SLUICE_RETURN_IF_ERROR(InRange("io-threads", config.io_threads, 1, 4));
+  SLUICE_RETURN_IF_ERROR(InRange("request-threads", config.request_threads, 2, 8));
+  SLUICE_RETURN_IF_ERROR(InRange("batch-streams", config.batch_streams, 2, 4));
+  SLUICE_RETURN_IF_ERROR(InRange("max-message-bytes", static_cast<double>(config.max_message_bytes), 1024, INT32_MAX));
+  SLUICE_RETURN_IF_ERROR(InRange("queue-requests", static_cast<double>(config.queue_requests), 1, 1 << 20));
+  SLUICE_RETURN_IF_ERROR(InRange("queue-bytes", static_cast<double>(config.queue_bytes), 1024, 1e15));
+  SLUICE_RETURN_IF_ERROR(
+      InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
+  SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
+  SLUICE_RETURN_IF_ERROR(InRange("exit-timeout-secs", absl::ToDoubleSeconds(config.exit_timeout), 0, 3600));
+  return ParseDevices(config.devices).status();
+}
+
+absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
+  ParsedFlags parsed;
+  ServerConfig& config = parsed.config;
+  double exit_timeout_secs = absl::ToDoubleSeconds(config.exit_timeout);
+  double compute_window_us = absl::ToDoubleMicroseconds(config.compute_window);
+  std::string gate = "on";
+
+  CLI::App app("sluice-server: gRPC inference server (KServe v2) with a latency lane and a batch lane on one device");
+  app.set_version_flag("--version", std::string("sluice-server ") + kVersion);
+  app.option_defaults()->always_capture_default();
+  app.add_option("--model-repository", config.model_repository, "Folder of models: <model>/<version>/model.onnx");
+  app.add_option("--address", config.address, "Address to listen on, for gRPC and metrics");
+  app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
+  app.add_option("--metrics-port", config.metrics_port, "Port of /metrics, /healthz and /readyz; 0 picks a free one");
+  app.add_option("--devices", config.devices, "Devices: auto, host, host:N");
+  app.add_option("--host-threads", config.host_threads, "Compute threads of a host device; 0: CPUs less one");
+  app.add_option("--strict-readiness", config.strict_readiness,
+                 "Ready only when every model of the repository is ready");
+  app.add_option("--strict-class", config.strict_class,
+                 "Refuse a class that a model does not allow, instead of lowering it");
+  app.add_option("--exit-timeout-secs", exit_timeout_secs, "Time for requests in flight after SIGTERM");
+  app.add_option("--io-threads", config.io_threads, "Threads that read and write gRPC, 1 to 4");
+  app.add_option("--request-threads", config.request_threads, "Request threads per lane, 2 to 8");
+  app.add_option("--batch-streams", config.batch_streams, "Low-priority streams of the batch lane, 2 to 4");
+  app.add_option("--max-message-bytes", config.max_message_bytes, "Largest request message");
+  app.add_option("--queue-requests", config.queue_requests, "Requests that may wait, per device and class");
+  app.add_option("--queue-bytes", config.queue_bytes, "Bytes of input that may wait, per device and class");
+  app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
+  app.add_option("--batch-min-share", config.batch_min_share,
+                 "Share of compute time that batch work gets over any second; 0 turns the floor off");
+  app.add_option("--gate", gate, "on, or off to measure what the gate is worth")->check(CLI::IsMember({"on", "off"}));
+  CLI::App* healthcheck = app.add_subcommand("healthcheck", "Ask a running server for its readiness and exit 0 or 1");
+  int health_port = 8001;
+  healthcheck->add_option("--grpc-port", health_port, "gRPC port of the server on this machine")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65535));
+
+  try {  // CLI11 reports by throwing.
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) return absl::InvalidArgumentError(error.what());
+    app.exit(error);
+    parsed.exit_now = true;
+    return parsed;
+  }
+  config.exit_timeout = absl::Seconds(exit_timeout_secs);
+  config.compute_window = absl::Microseconds(compute_window_us);
+  config.gate = gate == "on";
+  if (healthcheck->parsed()) {
+    parsed.health_check_port = health_port;
+    return parsed;
+  }
+  SLUICE_RETURN_IF_ERROR(ValidateConfig(config));
+  return parsed;
+}
+
+}  // namespace sluice::server

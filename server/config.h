@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace sluice::server {
+
+/// Everything that can be set, with its default. Every bound of the server is here.
+struct ServerConfig {
+  std::string model_repository;
+  std::string address = "0.0.0.0";
+  int grpc_port = 8001;
+  int metrics_port = 8002;
+  std::string devices = "auto";
+  int host_threads = 0;  ///< 0: one less than the CPUs this process may use, at least 1.
+  bool strict_readiness = true;
+  bool strict_class = false;
+  absl::Duration exit_timeout = absl::Seconds(30);
+  int io_threads = 2;       ///< 1 to 4.
+  int request_threads = 2;  ///< Per lane, 2 to 8.
+  int batch_streams = 2;    ///< 2 to 4.
+  int64_t max_message_bytes = INT32_MAX;
+  int64_t queue_requests = 1024;           ///< Per device and class.
+  int64_t queue_bytes = int64_t{1} << 30;  ///< Per device and class.
+  absl::Duration compute_window = absl::Microseconds(60);
+  double batch_min_share = 0.05;
+  bool gate = true;
+};
+
+struct ParsedFlags {
+  ServerConfig config;
+  bool exit_now = false;      ///< --help or --version was printed.
+  int health_check_port = 0;  ///< `sluice-server healthcheck`: probe this port and exit.
+};
+
+/// Reads argv. INVALID_ARGUMENT naming the flag, what was expected and what came.
+absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv);
+
+/// Checks values that do not depend on the machine. INVALID_ARGUMENT as above.
+absl::Status ValidateConfig(const ServerConfig& config);
+
+/// Reads --devices into the number of host devices: "auto" and "host" are one, "host:N" is N (1 to 8). CUDA devices
+/// exist (gpu/cuda) but do not run models yet, so asking for one is refused with that reason.
+absl::StatusOr<int> ParseDevices(const std::string& devices);
+
+/// CPUs this process may run on: affinity and the cgroup's cpu.max, at least 1.
+int UsableCpuCount();
+
+}  // namespace sluice::server

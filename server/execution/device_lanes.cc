@@ -1,0 +1,343 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/execution/device_lanes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace sluice::server {
+namespace {
+
+/// Batch request threads only copy in and answer; they give way to everything else that wants a CPU.
+constexpr int kBatchNice = 5;
+
+metrics::RejectReason RejectReasonOf(scheduler::Refusal refusal) {
+  switch (refusal) {
+    case scheduler::Refusal::kQueueFull:
+    case scheduler::Refusal::kModelQueueFull:
+      return metrics::RejectReason::kQueueFull;
+    case scheduler::Refusal::kBytesFull:
+      return metrics::RejectReason::kQueueBytes;
+    case scheduler::Refusal::kDeadlinePassed:
+    case scheduler::Refusal::kDeadlineUnreachable:
+    case scheduler::Refusal::kQueueTimeoutPassed:
+      return metrics::RejectReason::kDeadline;
+    case scheduler::Refusal::kDraining:
+      return metrics::RejectReason::kDraining;
+    default:
+      return metrics::RejectReason::kUnknownModel;
+  }
+}
+
+metrics::Phase PhaseOf(scheduler::RequestPlace place) {
+  return place == scheduler::RequestPlace::kExecuting ? metrics::Phase::kExecuting : metrics::Phase::kQueue;
+}
+
+}  // namespace
+
+DeviceLanes::DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock,
+                         metrics::Metrics& metrics)
+    : device_(std::move(device)), device_index_(device_index), clock_(clock), metrics_(metrics) {}
+
+absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr<gpu::Device> device,
+                                                                 size_t device_index, const ServerConfig& config,
+                                                                 const Clock& clock, metrics::Metrics& metrics,
+                                                                 scheduler::ExpiryThread& expiry) {
+  std::unique_ptr<DeviceLanes> lanes(new DeviceLanes(std::move(device), device_index, clock, metrics));
+  lanes->gate_ = std::make_unique<gpu::Gate>(gpu::GateOptions{
+      .compute_window = config.compute_window, .batch_min_share = config.batch_min_share, .enabled = config.gate});
+  SLUICE_RETURN_IF_ERROR(lanes->CreateLanes(config, expiry));
+  lanes->StartThreads(config);
+  return lanes;
+}
+
+absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry) {
+  SLUICE_ASSIGN_OR_RETURN(launcher_,
+                          gpu::Launcher::Create(*device_, *gate_, clock_, {.stream_count = config.batch_streams}));
+  std::array<int, kRequestClassCount> lowest_number{};
+  std::array<int, kRequestClassCount> highest_number{};
+  for (const RequestClass request_class : kRequestClasses) {
+    LaneState& state = lanes_[Index(request_class)];
+    SLUICE_ASSIGN_OR_RETURN(
+        state.lane, gpu::Lane::Create(request_class, *device_, *gate_, *launcher_, clock_, config.request_threads));
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<int> priorities, state.lane->ReadPriorities());
+    for (const int priority : priorities) {
+      Log(Severity::kInfo, "stream priority read back",
+          {{"device", device_->info().name}, {"class", RequestClassName(request_class)}, {"priority", priority}});
+    }
+    const auto [lowest, highest] = std::minmax_element(priorities.begin(), priorities.end());
+    if (priorities.empty()) return absl::InternalError("a lane without streams");
+    lowest_number[Index(request_class)] = *lowest;
+    highest_number[Index(request_class)] = *highest;
+    state.priority = *highest;
+    scheduler::CoreOptions options;
+    options.request_class = request_class;
+    options.max_requests = static_cast<size_t>(config.queue_requests);
+    options.max_bytes = static_cast<size_t>(config.queue_bytes);
+    options.max_concurrent_executions = config.request_threads;
+    state.queue = std::make_unique<InferQueue>(options, clock_, &expiry);
+    state.expiry_id = expiry.Register([queue = state.queue.get()] { return queue->NextExpiry(); },
+                                      [this, request_class](Time now) { Expire(request_class, now); });
+  }
+  expiry_ = &expiry;
+  queue_limit_ = static_cast<size_t>(config.queue_requests);
+  // A lane without its priority is a promise that is silently broken (DESIGN.md 3), so it does not start.
+  for (const RequestClass request_class : {RequestClass::kStandard, RequestClass::kBatch}) {
+    if (highest_number[Index(RequestClass::kLatency)] >= lowest_number[Index(request_class)]) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          device_->info().name, ": the latency lane's streams must have a smaller priority number than the ",
+          RequestClassName(request_class), " lane's, got ", highest_number[Index(RequestClass::kLatency)], " and ",
+          lowest_number[Index(request_class)]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void DeviceLanes::StartThreads(const ServerConfig& config) {
+  for (const RequestClass request_class : kRequestClasses) {
+    for (int i = 0; i < config.request_threads; ++i) {
+      lanes_[Index(request_class)].threads.emplace_back(
+          absl::StrCat(RequestClassName(request_class), "-", device_index_, "-", i),
+          [this, request_class] { RunRequestThread(request_class); },
+          request_class == RequestClass::kBatch ? kBatchNice : 0);
+    }
+  }
+}
+
+DeviceLanes::~DeviceLanes() { Stop(); }
+
+absl::Status DeviceLanes::AddModel(std::unique_ptr<ModelInstance> instance, metrics::ModelMetrics* model_metrics,
+                                   const std::array<int, kRequestClassCount>& slot_counts) {
+  const ServedModel& served = instance->served();
+  const bool latency_capable = slot_counts[Index(RequestClass::kLatency)] > 0;
+  for (const RequestClass request_class : kRequestClasses) {
+    const int slots = slot_counts[Index(request_class)];
+    if (slots == 0) continue;
+    scheduler::ModelLimits limits;
+    const QueueRules& rules = served.RulesFor(request_class);
+    limits.max_queue_size = rules.max_queue_size;
+    limits.max_batch_rows = std::max<int64_t>(1, served.max_batch_size);
+    limits.merges_requests = rules.merges_requests && served.max_batch_size >= 1;
+    limits.max_queue_delay = rules.max_queue_delay;
+    limits.preferred_batch_sizes = rules.preferred_batch_sizes;
+    limits.max_concurrent_executions = slots;
+    if (!lanes_[Index(request_class)].queue->AddModel(served.id, limits)) {
+      return absl::InternalError(absl::StrCat("model id ", served.id.value(), " was used twice"));
+    }
+  }
+  auto executable = std::make_shared<ExecutableModel>();
+  executable->metrics = model_metrics;
+  const ModelId id = served.id;
+  executable->instance = std::move(instance);
+  {
+    MutexLock lock(models_mutex_);
+    models_[id] = std::move(executable);
+  }
+  if (latency_capable) gate_->SetLatencyCapable(true);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const ExecutableModel> DeviceLanes::FindModel(ModelId model) const {
+  MutexLock lock(models_mutex_);
+  const auto found = models_.find(model);
+  return found == models_.end() ? nullptr : found->second;
+}
+
+bool DeviceLanes::HasModel(ModelId model) const { return FindModel(model) != nullptr; }
+
+absl::Duration DeviceLanes::PredictedDelay(RequestClass request_class) const {
+  return lanes_[Index(request_class)].queue->PredictedDelay();
+}
+
+void DeviceLanes::Submit(std::shared_ptr<InferRequest> request) {
+  const RequestClass request_class = request->request_class;
+  const std::shared_ptr<const ExecutableModel> model = FindModel(request->model->id);
+  if (model == nullptr) {
+    metrics_.OnRejected(request_class, metrics::RejectReason::kUnknownModel);
+    request->Finish(absl::UnavailableError(absl::StrCat("model '", request->model->name, "' is not on this device")));
+    return;
+  }
+  request->device_index = device_index_;
+  QueuedInfer queued{.request = request, .token = {}};
+  if (request_class == RequestClass::kLatency) {
+    // Announced before it is queued, so that batch work drains while the request is still being prepared.
+    const Time now = clock_.Now();
+    queued.token = gate_->Announce(now, now + model->instance->copy_in_time().value());
+  } else {
+    neighbours_.Enter();
+  }
+  scheduler::QueuedRequest facts;
+  facts.id = request->id;
+  facts.model = request->model->id;
+  facts.shape_bucket = static_cast<uint32_t>(request->shape_bucket);
+  facts.rows = request->rows;
+  facts.bytes = request->bytes;
+  facts.arrival = request->arrival;
+  facts.deadline = request->deadline;
+  facts.queue_deadline = request->queue_deadline;
+  scheduler::Prediction prediction;
+  prediction.execution = model->instance->PredictedCompute(request->shape_bucket, request->rows, request_class);
+  model->metrics->AddPending(1);
+  auto submission = lanes_[Index(request_class)].queue->Submit(queued, facts, prediction);
+  if (submission.admission.admitted()) return;
+  model->metrics->AddPending(-1);
+  metrics_.OnRejected(request_class, RejectReasonOf(submission.admission.refusal));
+  Leave(queued);
+  request->Finish(scheduler::RefusalStatus(submission.admission.refusal));
+}
+
+void DeviceLanes::Cancel(const std::shared_ptr<InferRequest>& request) {
+  request->stopped.store(true, std::memory_order_release);
+  auto cancellation = lanes_[Index(request->request_class)].queue->Cancel(request->id);
+  if (!cancellation.request.has_value()) return;
+  metrics_.OnCancelled(request->request_class, PhaseOf(cancellation.place));
+  AnswerEarly(*cancellation.request, cancellation.place, absl::CancelledError("the client cancelled the request"));
+}
+
+void DeviceLanes::Expire(RequestClass request_class, Time now) {
+  for (auto& expiry : lanes_[Index(request_class)].queue->Expire(now)) {
+    expiry.request.request->stopped.store(true, std::memory_order_release);
+    metrics_.OnExpired(request_class, PhaseOf(expiry.expired.place));
+    AnswerEarly(expiry.request, expiry.expired.place, scheduler::ExpiryStatus(expiry.expired.reason));
+  }
+}
+
+void DeviceLanes::AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place, absl::Status status) {
+  if (place == scheduler::RequestPlace::kQueued) {
+    // It never starts, so nobody else releases its token or counts it out.
+    CountStarted(queued);
+    Leave(queued);
+  }
+  queued.request->Finish(std::move(status));
+}
+
+void DeviceLanes::CountStarted(const QueuedInfer& queued) {
+  if (const auto model = FindModel(queued.request->model->id)) model->metrics->AddPending(-1);
+}
+
+void DeviceLanes::Leave(const QueuedInfer& queued) {
+  if (queued.token) gate_->Release(queued.token, /*entered_device=*/false);
+  if (queued.request->request_class != RequestClass::kLatency) neighbours_.Leave(clock_.Now());
+}
+
+void DeviceLanes::RunRequestThread(RequestClass request_class) {
+  LaneState& state = lanes_[Index(request_class)];
+  while (auto execution = state.queue->Take()) {
+    const Time taken = clock_.Now();
+    const std::shared_ptr<const ExecutableModel> model = FindModel(execution->pick.model);
+    for (const QueuedInfer& queued : execution->requests) CountStarted(queued);
+    ExecutionOutcome outcome = RunExecution(*model, *state.lane, *gate_, clock_, execution->requests, taken);
+    Record(*model, request_class, outcome);
+    const auto measured = outcome.status.ok() ? std::optional(outcome.device_time) : std::nullopt;
+    const std::vector<QueuedInfer> unanswered = state.queue->OnCompleted(execution->pick.execution, measured);
+    if (request_class != RequestClass::kLatency) {
+      for (size_t i = 0; i < execution->requests.size(); ++i) neighbours_.Leave(clock_.Now());
+    }
+    for (const QueuedInfer& queued : unanswered) {
+      if (!outcome.status.ok()) {
+        queued.request->Finish(outcome.status);
+        continue;
+      }
+      const auto index = std::find_if(execution->requests.begin(), execution->requests.end(),
+                                      [&](const QueuedInfer& other) { return other.request == queued.request; }) -
+                         execution->requests.begin();
+      queued.request->Finish(std::move(outcome.results[static_cast<size_t>(index)]));
+    }
+  }
+}
+
+void DeviceLanes::Record(const ExecutableModel& model, RequestClass request_class, const ExecutionOutcome& outcome) {
+  if (!outcome.status.ok()) {
+    Log(absl::IsCancelled(outcome.status) ? Severity::kInfo : Severity::kError, "execution did not complete",
+        {{"model", model.instance->served().name},
+         {"device", device_->info().name},
+         {"class", RequestClassName(request_class)},
+         {"error", outcome.status.ToString()}});
+    return;
+  }
+  const RequestTimings& timings = outcome.results.front().timings;
+  metrics::ExecutionRecord record;
+  record.rows = outcome.rows;
+  record.input = timings.copy_in + timings.h2d;
+  record.infer = timings.gpu_wait + timings.compute;
+  record.output = timings.d2h;
+  record.finished = clock_.Now();
+  model.metrics->OnExecution(record);
+  if (request_class == RequestClass::kLatency) {
+    model.instance->copy_in_time().Add(timings.copy_in + timings.h2d);
+    model.metrics->ObserveInterference(static_cast<int>(device_index_), timings.compute, outcome.predicted_compute);
+  }
+}
+
+void DeviceLanes::Drain() {
+  for (LaneState& state : lanes_) state.queue->SetDraining(true);
+}
+
+void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
+  using metrics::Reading;
+  const std::string& name = device_->info().name;
+  const auto add = [&](Reading reading, double value) { samples.push_back({reading, {name}, value}); };
+  for (const RequestClass request_class : kRequestClasses) {
+    LaneState& state = lanes_[Index(request_class)];
+    const scheduler::CoreCounts counts = state.queue->counts();
+    const auto add_class = [&](Reading reading, double value) {
+      const absl::string_view word = RequestClassName(request_class);
+      samples.push_back({reading, {std::string(word), name}, value});
+    };
+    add_class(Reading::kQueueDepth, static_cast<double>(counts.queued));
+    add_class(Reading::kQueueLimit, static_cast<double>(queue_limit_));
+    add_class(Reading::kExecuting, static_cast<double>(counts.executing_requests));
+    add_class(Reading::kStreamPriority, state.priority);
+  }
+  add(Reading::kDeviceHealthy, device_->lost() ? 0 : 1);
+  const gpu::GateCounters gate = gate_->counters();
+  add(Reading::kGateGrants, static_cast<double>(gate.granted));
+  add(Reading::kGateRefusals, static_cast<double>(gate.refused));
+  add(Reading::kGateOwedGrants, static_cast<double>(gate.owed_grants));
+  add(Reading::kGateLapsedTokens, static_cast<double>(gate.lapsed_tokens));
+  add(Reading::kGateUntracked, static_cast<double>(gate.untracked_tokens));
+  const gpu::LauncherCounters launcher = launcher_->counters();
+  add(Reading::kLauncherUnits, static_cast<double>(launcher.engines[static_cast<size_t>(gpu::Engine::kCompute)].count));
+  add(Reading::kLauncherWaits, static_cast<double>(launcher.yields));
+  size_t weights = 0;
+  size_t slots = 0;
+  {
+    MutexLock lock(models_mutex_);
+    for (const auto& [id, model] : models_) {
+      weights += model->instance->weight_bytes();
+      slots += model->instance->slot_bytes();
+    }
+  }
+  samples.push_back({Reading::kDeviceMemoryBytes, {name, "weights"}, static_cast<double>(weights)});
+  samples.push_back({Reading::kDeviceMemoryBytes, {name, "slots"}, static_cast<double>(slots)});
+}
+
+bool DeviceLanes::Idle() const {
+  for (const LaneState& state : lanes_) {
+    const scheduler::CoreCounts counts = state.queue->counts();
+    if (counts.queued + counts.executions > 0) return false;
+  }
+  return true;
+}
+
+void DeviceLanes::Stop() {
+  if (stopped_.exchange(true)) return;
+  for (LaneState& state : lanes_) {
+    if (state.queue == nullptr) continue;
+    for (QueuedInfer& queued : state.queue->Stop()) {
+      AnswerEarly(queued, scheduler::RequestPlace::kQueued, absl::UnavailableError("the server is shutting down"));
+    }
+  }
+  // The launcher first: it settles what it has, so that no request thread waits for the gate any more.
+  if (launcher_ != nullptr) launcher_->Stop();
+  for (LaneState& state : lanes_) state.threads.clear();  // joins
+  for (LaneState& state : lanes_) {
+    if (expiry_ != nullptr && state.queue != nullptr) expiry_->Unregister(state.expiry_id);
+  }
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "gpu/device.h"
+#include "gpu/gate.h"
+#include "gpu/lane.h"
+#include "gpu/launcher.h"
+#include "server/config.h"
+#include "server/execution/executor.h"
+#include "server/execution/model_instance.h"
+#include "server/infer_request.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/neighbour_activity.h"
+#include "server/scheduler/class_queue.h"
+#include "server/scheduler/expiry.h"
+
+namespace sluice::server {
+
+using InferQueue = scheduler::ClassQueue<QueuedInfer>;
+
+/// One device with everything that runs on it: gate, launcher, and for each class a lane, a queue and request threads.
+/// Purpose: from Submit to the request's answer. Bounds: queues by requests and bytes, executions by slots, threads by
+/// config. Ownership: owns the device and the model instances. Threads: Submit and Cancel from any I/O thread; they
+/// take one queue's mutex, briefly. Every submitted request is finished exactly once, at the latest by Stop.
+class DeviceLanes {
+ public:
+  static absl::StatusOr<std::unique_ptr<DeviceLanes>> Create(std::unique_ptr<gpu::Device> device, size_t device_index,
+                                                             const ServerConfig& config, const Clock& clock,
+                                                             metrics::Metrics& metrics,
+                                                             scheduler::ExpiryThread& expiry);
+  ~DeviceLanes();
+
+  gpu::Device& device() { return *device_; }
+  const gpu::Device& device() const { return *device_; }
+
+  /// Makes a prepared model runnable here. Before any request of it is submitted.
+  absl::Status AddModel(std::unique_ptr<ModelInstance> instance, metrics::ModelMetrics* model_metrics,
+                        const std::array<int, kRequestClassCount>& slot_counts);
+  bool HasModel(ModelId model) const;
+  /// Predicted time until a request of this class submitted now would be over; for placement.
+  absl::Duration PredictedDelay(RequestClass request_class) const;
+
+  void Submit(std::shared_ptr<InferRequest> request);
+  void Cancel(const std::shared_ptr<InferRequest>& request);
+
+  /// Batch and standard requests in this device's house; decides the label `contended`.
+  const metrics::NeighbourActivity& neighbours() const { return neighbours_; }
+
+  /// Appends what metrics ask for at a scrape.
+  void Read(std::vector<metrics::ReadingSample>& samples);
+
+  /// Refuses new requests from now on; what was admitted runs.
+  void Drain();
+  /// True when nothing waits and nothing executes.
+  bool Idle() const;
+  /// Answers what waits with UNAVAILABLE, waits for what executes, ends the threads. Idempotent.
+  void Stop();
+
+ private:
+  struct LaneState {
+    std::unique_ptr<InferQueue> queue;
+    int expiry_id = 0;
+    int priority = 0;  ///< As read back.
+    std::unique_ptr<gpu::Lane> lane;
+    std::vector<Thread> threads;
+  };
+
+  DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock, metrics::Metrics& metrics);
+  static size_t Index(RequestClass request_class) { return static_cast<size_t>(request_class); }
+  absl::Status CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry);
+  void StartThreads(const ServerConfig& config);
+  void RunRequestThread(RequestClass request_class);
+  void Expire(RequestClass request_class, Time now);
+  void AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place, absl::Status status);
+  void CountStarted(const QueuedInfer& queued);
+  void Leave(const QueuedInfer& queued);
+  void Record(const ExecutableModel& model, RequestClass request_class, const ExecutionOutcome& outcome);
+  std::shared_ptr<const ExecutableModel> FindModel(ModelId model) const;
+
+  // Constant after Create.
+  const std::unique_ptr<gpu::Device> device_;
+  const size_t device_index_;
+  const Clock& clock_;
+  metrics::Metrics& metrics_;
+  std::unique_ptr<gpu::Gate> gate_;
+  std::unique_ptr<gpu::Launcher> launcher_;
+  scheduler::ExpiryThread* expiry_ = nullptr;
+  size_t queue_limit_ = 0;
+
+  mutable Mutex models_mutex_;
+  absl::flat_hash_map<ModelId, std::shared_ptr<const ExecutableModel>> models_ ABSL_GUARDED_BY(models_mutex_);
+
+  // Self-synchronised.
+  metrics::NeighbourActivity neighbours_;
+  std::atomic<bool> stopped_ = false;
+
+  std::array<LaneState, kRequestClassCount> lanes_;  // threads last
+};
+
+}  // namespace sluice::server

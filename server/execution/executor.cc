@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/execution/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <span>
+#include <utility>
+
+#include "gpu/slot_pool.h"
+#include "server/execution/micro_batch.h"
+
+namespace sluice::server {
+namespace {
+
+/// The rows of one request within the execution.
+struct RequestRows {
+  int64_t first_row = 0;
+  int64_t row_count = 0;
+};
+
+struct InFlight {
+  gpu::SlotLease lease;
+  gpu::Execution execution;
+  MicroBatch part;
+};
+
+class Run {
+ public:
+  Run(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
+      const std::vector<QueuedInfer>& requests, Time taken)
+      : instance_(*model.instance), lane_(lane), gate_(gate), clock_(clock), requests_(requests), taken_(taken) {
+    for (const QueuedInfer& queued : requests_) {
+      rows_.push_back({.first_row = total_rows_, .row_count = queued.request->rows});
+      total_rows_ += queued.request->rows;
+    }
+    plans_ = instance_.plans(requests_.front().request->shape_bucket);
+  }
+
+  ExecutionOutcome Go();
+
+ private:
+  gpu::SlotLease TakeSlot(gpu::SlotPool& pool);
+  void Begin(const MicroBatch& part);
+  void FinishOldest();
+  void CopyIn(const MicroBatch& part, const gpu::Slot& slot);
+  void CopyOut(const MicroBatch& part, const gpu::Slot& slot);
+  void PrepareResults();
+  bool AllStopped() const;
+  void ReleaseTokens(size_t from);
+  void FillTimings();
+
+  template <class F>
+  void ForEachOverlap(const MicroBatch& part, F&& f) const {
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const int64_t begin = std::max(part.first_row, rows_[i].first_row);
+      const int64_t end = std::min(part.first_row + part.row_count, rows_[i].first_row + rows_[i].row_count);
+      if (begin < end) f(i, begin - rows_[i].first_row, begin - part.first_row, end - begin);
+    }
+  }
+
+  ModelInstance& instance_;
+  gpu::Lane& lane_;
+  gpu::Gate& gate_;
+  const Clock& clock_;
+  const std::vector<QueuedInfer>& requests_;
+  const Time taken_;
+  std::vector<RequestRows> rows_;
+  int64_t total_rows_ = 0;
+  std::span<const PreparedPlan> plans_;
+  std::deque<InFlight> in_flight_;
+  absl::Duration copy_in_, h2d_, gpu_wait_, compute_, d2h_;
+  bool first_finished_ = false;
+  size_t begun_ = 0;
+  ExecutionOutcome outcome_;
+};
+
+ExecutionOutcome Run::Go() {
+  outcome_.rows = total_rows_;
+  PrepareResults();
+  Time first_begin = Time::Infinite();
+  for (const MicroBatch& part : CutRows(total_rows_, instance_.plan_rows(), lane_.request_class())) {
+    if (!outcome_.status.ok()) break;
+    if (AllStopped()) {
+      outcome_.status = absl::CancelledError("nobody waits for this request any more");
+      break;
+    }
+    if (first_begin.is_infinite()) first_begin = clock_.Now();
+    Begin(part);
+  }
+  while (!in_flight_.empty()) FinishOldest();
+  if (begun_ == 0) ReleaseTokens(0);
+  if (!first_begin.is_infinite()) outcome_.device_time = clock_.Now() - first_begin;
+  FillTimings();
+  return std::move(outcome_);
+}
+
+gpu::SlotLease Run::TakeSlot(gpu::SlotPool& pool) {
+  // A slot that is free now, else the one that the oldest part in flight gives back, else wait for another thread's:
+  // it holds one and finishes without needing more, so this wait ends.
+  while (true) {
+    if (gpu::SlotLease lease = pool.TryAcquire()) return lease;
+    if (in_flight_.empty()) return pool.Acquire(clock_, Time::Infinite());
+    FinishOldest();
+  }
+}
+
+void Run::Begin(const MicroBatch& part) {
+  const auto class_index = static_cast<size_t>(lane_.request_class());
+  gpu::SlotLease lease = TakeSlot(*plans_[part.plan_index].slots[class_index]);
+  if (!outcome_.status.ok()) return;  // finishing an older part to get the slot failed
+
+  outcome_.predicted_compute += plans_[part.plan_index].plan->predicted_compute();
+  const Time copy_start = clock_.Now();
+  CopyIn(part, *lease);
+  copy_in_ += clock_.Now() - copy_start;
+
+  InFlight& started = in_flight_.emplace_back();
+  started.part = part;
+  started.execution.slot = lease.get();
+  started.lease = std::move(lease);
+  if (begun_ == 0) started.execution.token = requests_.front().token;
+  if (requests_.size() == 1) started.execution.stop = &requests_.front().request->stopped;
+  lane_.Begin(started.execution);
+  // From here the first request's token speaks for those merged with it.
+  if (begun_++ == 0) ReleaseTokens(1);
+}
+
+void Run::FinishOldest() {
+  InFlight& oldest = in_flight_.front();  // not moved: the launcher knows the execution by its address
+  const absl::StatusOr<gpu::StageTimes> times = lane_.Finish(oldest.execution);
+  if (!times.ok()) {
+    if (outcome_.status.ok()) outcome_.status = times.status();
+    in_flight_.pop_front();
+    return;
+  }
+  h2d_ += times->h2d;
+  compute_ += times->compute;
+  d2h_ += times->d2h;
+  // Later parts wait for the earlier ones of the same request, which is not waiting for the device.
+  if (!first_finished_) gpu_wait_ = times->gpu_wait;
+  first_finished_ = true;
+  if (outcome_.status.ok()) CopyOut(oldest.part, *oldest.lease);
+  in_flight_.pop_front();
+}
+
+void Run::CopyIn(const MicroBatch& part, const gpu::Slot& slot) {
+  const PreparedPlan& plan = plans_[part.plan_index];
+  for (size_t input = 0; input < slot.inputs.size(); ++input) {
+    const size_t row_bytes = instance_.InputRowBytes(plan, input);
+    std::byte* const base = slot.inputs[input].pinned.data;
+    ForEachOverlap(part, [&](size_t i, int64_t request_row, int64_t part_row, int64_t count) {
+      CopyFromPieces(requests_[i].request->inputs[input].pieces, static_cast<size_t>(request_row) * row_bytes,
+                     static_cast<size_t>(count) * row_bytes, base + static_cast<size_t>(part_row) * row_bytes);
+    });
+    const auto filled = static_cast<size_t>(part.row_count);
+    const auto rows = static_cast<size_t>(plan.rows);
+    // Padding is zeroed: a NaN left there by an earlier request could slow kernels down.
+    if (filled < rows) std::memset(base + filled * row_bytes, 0, (rows - filled) * row_bytes);
+  }
+}
+
+void Run::PrepareResults() {
+  outcome_.results.resize(requests_.size());
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const InferRequest& request = *requests_[i].request;
+    for (const size_t output : request.requested_outputs) {
+      ResponseOutput& response = outcome_.results[i].outputs.emplace_back();
+      response.output_index = output;
+      response.shape = plans_.front().plan->output_shapes()[output];
+      if (request.model->max_batch_size >= 1) response.shape[0] = request.rows;
+      response.bytes.resize(instance_.OutputRowBytes(plans_.front(), output) * static_cast<size_t>(request.rows));
+    }
+  }
+}
+
+void Run::CopyOut(const MicroBatch& part, const gpu::Slot& slot) {
+  const PreparedPlan& plan = plans_[part.plan_index];
+  ForEachOverlap(part, [&](size_t i, int64_t request_row, int64_t part_row, int64_t count) {
+    for (ResponseOutput& response : outcome_.results[i].outputs) {
+      const size_t row_bytes = instance_.OutputRowBytes(plan, response.output_index);
+      std::memcpy(response.bytes.data() + static_cast<size_t>(request_row) * row_bytes,
+                  slot.outputs[response.output_index].pinned.data + static_cast<size_t>(part_row) * row_bytes,
+                  static_cast<size_t>(count) * row_bytes);
+    }
+  });
+}
+
+bool Run::AllStopped() const {
+  return std::all_of(requests_.begin(), requests_.end(),
+                     [](const QueuedInfer& queued) { return queued.request->stopped.load(std::memory_order_acquire); });
+}
+
+void Run::ReleaseTokens(size_t from) {
+  for (size_t i = from; i < requests_.size(); ++i) {
+    if (requests_[i].token) gate_.Release(requests_[i].token, /*entered_device=*/false);
+  }
+}
+
+void Run::FillTimings() {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    RequestTimings& timings = outcome_.results[i].timings;
+    timings.queue = std::max(absl::ZeroDuration(), taken_ - requests_[i].request->arrival);
+    timings.copy_in = copy_in_;
+    timings.h2d = h2d_;
+    timings.gpu_wait = gpu_wait_;
+    timings.compute = compute_;
+    timings.d2h = d2h_;
+  }
+}
+
+}  // namespace
+
+ExecutionOutcome RunExecution(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
+                              const std::vector<QueuedInfer>& requests, Time taken) {
+  return Run(model, lane, gate, clock, requests, taken).Go();
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/request_class.h"
+#include "gpu/gate.h"
+#include "gpu/lane.h"
+#include "server/execution/model_instance.h"
+#include "server/infer_request.h"
+#include "server/metrics/model_metrics.h"
+
+namespace sluice::server {
+
+/// A model instance as request threads see it.
+struct ExecutableModel {
+  std::unique_ptr<ModelInstance> instance;
+  metrics::ModelMetrics* metrics = nullptr;
+};
+
+/// What waits in a class queue: the request and, for the latency class, its token at the gate.
+struct QueuedInfer {
+  std::shared_ptr<InferRequest> request;
+  gpu::GateToken token;
+};
+
+/// The outcome of one execution. `results` has one entry per request, in order, when `status` is OK.
+struct ExecutionOutcome {
+  absl::Status status;
+  std::vector<InferResult> results;
+  int64_t rows = 0;
+  absl::Duration predicted_compute;  ///< What the plans used take alone, by their profiles.
+  absl::Duration device_time;        ///< From the first Begin to the last Finish; for the scheduler's predictions.
+};
+
+/// Runs the requests of one execution, together, through the slots of their model: copies rows in, runs the lane,
+/// copies rows out. Micro-batches overlap as far as slots allow: while one computes, the next is copied in. Threads: on
+/// the request thread that took the execution; waits for slots and for its own last events, nothing else. Afterwards no
+/// slot is held, every token is released, and the requests are not yet answered.
+ExecutionOutcome RunExecution(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
+                              const std::vector<QueuedInfer>& requests, Time taken);
+
+}  // namespace sluice::server

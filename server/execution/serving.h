@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "model/model.h"
+#include "server/config.h"
+#include "server/execution/device_lanes.h"
+#include "server/infer_request.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/neighbour_activity.h"
+#include "server/model_table.h"
+#include "server/repository/model_settings.h"
+#include "server/repository/repository.h"
+#include "server/scheduler/expiry.h"
+
+namespace sluice::server {
+
+/// Everything behind the wire: devices with their lanes, and the models on them. Purpose: answer rpc's questions and
+/// run its requests. Bounds: the config's. Ownership: owns devices, models and threads; clock and metrics must outlive
+/// it. Threads: InferenceBackend's methods from any I/O thread; the others from the main thread.
+class Serving final : public InferenceBackend {
+ public:
+  /// Starts the devices and their lanes; no model yet. FAILED_PRECONDITION when a lane lacks its priority.
+  static absl::StatusOr<std::unique_ptr<Serving>> Create(const ServerConfig& config, const Clock& clock,
+                                                         metrics::Metrics& metrics);
+  ~Serving() override;
+
+  /// Loads every model of the repository, one after another, on every device. A model that cannot be loaded is logged
+  /// and stays not ready; others are not affected. `on_change` is called after each. Errors: the repository itself.
+  absl::Status LoadRepository(absl::AnyInvocable<void()> on_change);
+
+  /// Readiness off, new requests refused; what was admitted runs on.
+  void Drain();
+  bool Idle() const;
+  /// True once a device is lost: the process should end.
+  bool DeviceLost() const;
+  /// Ends all threads; every request is answered. Idempotent.
+  void Stop();
+
+  const metrics::NeighbourActivity& neighbours(size_t device_index) const {
+    return devices_[device_index]->neighbours();
+  }
+
+  // InferenceBackend.
+  bool live() const override { return !DeviceLost(); }
+  bool ready() const override;
+  absl::StatusOr<std::shared_ptr<const ServedModel>> FindModel(const std::string& name,
+                                                               const std::string& version) const override;
+  absl::StatusOr<std::vector<int64_t>> ReadyVersions(const std::string& name) const override {
+    return table_.ReadyVersions(name);
+  }
+  std::vector<std::shared_ptr<const ServedModel>> ReadyModels() const override { return table_.ReadyModels(); }
+  void Submit(std::shared_ptr<InferRequest> request) override;
+  void Cancel(const std::shared_ptr<InferRequest>& request) override;
+  absl::Status FillStatistics(const std::string& name, const std::string& version,
+                              inference::ModelStatisticsResponse& response) const override;
+
+ private:
+  Serving(const ServerConfig& config, const Clock& clock, metrics::Metrics& metrics);
+  absl::Status LoadVersion(const RepositoryModel& model, const RepositoryVersion& version);
+  std::vector<metrics::ReadingSample> Read();
+
+  const ServerConfig config_;
+  const Clock& clock_;
+  metrics::Metrics& metrics_;
+  ModelTable table_;
+  std::atomic<uint64_t> last_request_id_ = 0;
+  std::atomic<bool> loaded_ = false;
+  std::atomic<bool> draining_ = false;
+  uint64_t last_model_id_ = 0;
+  std::unique_ptr<scheduler::ExpiryThread> expiry_;
+  std::vector<std::unique_ptr<model::Model>> models_;  ///< Parsed files; the instances on the devices refer to them.
+  std::vector<std::unique_ptr<DeviceLanes>> devices_;
+  metrics::SourceRegistration readings_;  // last: nothing reads what is being destroyed
+};
+
+/// The devices' names for MetricsOptions, in order.
+std::vector<std::string> DeviceNames(int host_device_count);
+
+}  // namespace sluice::server

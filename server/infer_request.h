@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/request_class.h"
+#include "server/served_model.h"
+
+namespace inference {
+class ModelStatisticsResponse;
+}
+
+namespace sluice::server {
+
+using Bytes = std::span<const std::byte>;
+
+/// The bytes of one input tensor where the message left them: one or more pieces, in order, that stay valid as long as
+/// the request. Row-major, little-endian, checked to have exactly the size of `shape`.
+struct RequestInput {
+  std::vector<int64_t> shape;  ///< With the batch dimension.
+  std::vector<Bytes> pieces;
+};
+
+/// One output's bytes; `storage` belongs to the response from here on.
+struct ResponseOutput {
+  size_t output_index = 0;  ///< Into ServedModel::outputs.
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+/// Where the time of one request went; all from the monotonic and the device's clocks, never negative.
+struct RequestTimings {
+  absl::Duration queue, copy_in, h2d, gpu_wait, compute, d2h;
+};
+
+struct InferResult {
+  std::vector<ResponseOutput> outputs;
+  RequestTimings timings;
+};
+
+/// One inference request from acceptance to its answer. Purpose: owns everything the request needs; moves by unique_ptr
+/// from rpc through the queue to a request thread. Exactly one answer: Finish wins once, from any thread; later calls
+/// return false and do nothing. Destroying an unanswered request answers INTERNAL.
+/// Threads: built by one I/O thread; then read-only except Finish and the flags.
+class InferRequest {
+ public:
+  virtual ~InferRequest() = default;
+
+  /// Answers with a result or an error. Returns false when it was already answered (deadline, cancel). Never blocks.
+  virtual bool Finish(absl::StatusOr<InferResult> result) = 0;
+
+  RequestId id;             ///< Given by the backend when the request is submitted.
+  size_t device_index = 0;  ///< Chosen by the backend when the request is submitted.
+  std::shared_ptr<const ServedModel> model;
+  RequestClass request_class = RequestClass::kStandard;
+  Time arrival;                            ///< The whole message was there.
+  Time deadline = Time::Infinite();        ///< gRPC deadline: runs to the end.
+  Time queue_deadline = Time::Infinite();  ///< `timeout` parameter or queue policy: runs until execution starts.
+  int64_t rows = 1;                        ///< Batch dimension; 1 when the model has none.
+  size_t bytes = 0;                        ///< Of all inputs.
+  size_t shape_bucket = 0;                 ///< Into ServedModel::shape_buckets.
+  std::vector<RequestInput> inputs;        ///< In the order of ServedModel::inputs.
+  std::vector<size_t> requested_outputs;   ///< Into ServedModel::outputs, in the order asked for.
+
+  /// Set when the answer no longer matters (cancelled, expired); execution looks at it between units.
+  std::atomic<bool> stopped = false;
+};
+
+/// What rpc needs from the server behind it. All methods: any I/O thread, never block on a device, bounded time.
+class InferenceBackend {
+ public:
+  virtual ~InferenceBackend() = default;
+  virtual bool live() const = 0;
+  /// Every model that should be ready is ready, and the server is not draining and no device is lost.
+  virtual bool ready() const = 0;
+  /// The version asked for, or the newest ready one when `version` is empty. NOT_FOUND "unknown model"; UNAVAILABLE
+  /// when known but not ready; INVALID_ARGUMENT for a version that is not a number.
+  virtual absl::StatusOr<std::shared_ptr<const ServedModel>> FindModel(const std::string& name,
+                                                                       const std::string& version) const = 0;
+  /// Ready versions of a known model, ascending. NOT_FOUND otherwise.
+  virtual absl::StatusOr<std::vector<int64_t>> ReadyVersions(const std::string& name) const = 0;
+  /// All models ever configured, for statistics with an empty name.
+  virtual std::vector<std::shared_ptr<const ServedModel>> ReadyModels() const = 0;
+  /// Takes the request; it will be finished exactly once, possibly before this returns.
+  virtual void Submit(std::shared_ptr<InferRequest> request) = 0;
+  /// The client went away; finishes the request with CANCELLED if nothing else did.
+  virtual void Cancel(const std::shared_ptr<InferRequest>& request) = 0;
+  /// Appends the statistics of one model version; empty version: all of its versions, empty name: all models. NOT_FOUND
+  /// and INVALID_ARGUMENT as FindModel.
+  virtual absl::Status FillStatistics(const std::string& name, const std::string& version,
+                                      inference::ModelStatisticsResponse& response) const = 0;
+};
+
+}  // namespace sluice::server

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics/exposer.h"
+
+#include <CivetServer.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/thread.h"
+#include "base/wakeup.h"
+#include "server/metrics/exposition.h"
+
+namespace sluice::metrics {
+namespace {
+
+struct Answer {
+  int status = 200;
+  std::string content_type;
+  std::string body;
+};
+
+/// One path of the server: the same answer for GET, and for HEAD without its body.
+class PathHandler final : public CivetHandler {
+ public:
+  explicit PathHandler(absl::AnyInvocable<Answer() const> answer) : answer_(std::move(answer)) {}
+  bool handleGet(CivetServer*, mg_connection* connection) override { return Write(connection, true); }
+  bool handleHead(CivetServer*, mg_connection* connection) override { return Write(connection, false); }
+
+ private:
+  bool Write(mg_connection* connection, bool with_body) {
+    const Answer answer = answer_();
+    const std::string head =
+        absl::StrCat("HTTP/1.1 ", answer.status, answer.status == 200 ? " OK" : " Service Unavailable",
+                     "\r\nContent-Type: ", answer.content_type, "\r\nContent-Length: ", answer.body.size(),
+                     "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+    mg_write(connection, head.data(), head.size());
+    if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
+    return true;
+  }
+
+  const absl::AnyInvocable<Answer() const> answer_;
+};
+
+PathHandler ProbeHandler(const absl::AnyInvocable<bool() const>& probe, std::string yes, std::string no) {
+  return PathHandler([&probe, yes = std::move(yes), no = std::move(no)] {
+    return probe() ? Answer{200, "text/plain", yes} : Answer{503, "text/plain", no};
+  });
+}
+
+/// Connects to `address`:`port` and hangs up.
+void ConnectOnce(const std::string& address, int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  sockaddr_in target = {};
+  target.sin_family = AF_INET;
+  target.sin_port = htons(static_cast<uint16_t>(port));
+  // Connecting to 0.0.0.0 reaches this host.
+  if (inet_pton(AF_INET, address.c_str(), &target.sin_addr) == 1) {
+    static_cast<void>(connect(fd, reinterpret_cast<const sockaddr*>(&target), sizeof(target)));
+  }
+  close(fd);
+}
+
+class CivetMetricsServer final : public MetricsServer {
+ public:
+  CivetMetricsServer(const Metrics& metrics, HealthProbes probes)
+      : probes_(std::move(probes)),
+        metrics_handler_([&metrics] {
+          return Answer{200, kExpositionContentType, ToText(metrics.Collect())};
+        }),
+        live_handler_(ProbeHandler(probes_.live, "ok\n", "not alive\n")),
+        ready_handler_(ProbeHandler(probes_.ready, "ready\n", "not ready\n")) {}
+  ~CivetMetricsServer() override { Stop(); }
+
+  absl::Status Listen(const MetricsServerOptions& options) {
+    const std::string endpoint = absl::StrCat(options.address, ":", options.port);
+    const std::vector<std::string> settings = {"listening_ports", endpoint, "num_threads",        "4",
+                                               "tcp_nodelay",     "1",      "request_timeout_ms", "10000"};
+    // The library throws when the port is taken; nothing of ours does.
+    try {
+      server_ = std::make_unique<CivetServer>(settings);
+    } catch (const std::exception& error) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("metrics: cannot listen on ", endpoint, " (--metrics-port): ", error.what()));
+    }
+    const std::vector<int> ports = server_->getListeningPorts();
+    if (ports.empty()) return absl::InternalError(absl::StrCat("metrics: no port after listening on ", endpoint));
+    address_ = options.address;
+    port_ = ports.front();
+    server_->addHandler("/metrics$", metrics_handler_);
+    server_->addHandler("/healthz$", live_handler_);
+    server_->addHandler("/readyz$", ready_handler_);
+    return absl::OkStatus();
+  }
+
+  int port() const override { return port_; }
+  void Stop() override {
+    if (server_ == nullptr) return;
+    // The library's accepting thread looks at its stop flag every 2 s, or when somebody connects: so somebody does,
+    // until it has stopped. Draining a server, and every test that starts one, would take that much longer.
+    Wakeup stopped;
+    Thread caller("metrics-stop", [this, &stopped] {
+      do {
+        ConnectOnce(address_, port_);
+      } while (!stopped.WaitUntil(MonotonicClock().Now() + absl::Milliseconds(5)));
+    });
+    server_.reset();
+    stopped.Notify();
+  }
+
+ private:
+  const HealthProbes probes_;
+  PathHandler metrics_handler_;
+  PathHandler live_handler_;
+  PathHandler ready_handler_;
+  std::string address_;
+  int port_ = 0;
+  std::unique_ptr<CivetServer> server_;  // Last: its threads use the handlers.
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const MetricsServerOptions& options,
+                                                                    const Metrics& metrics, HealthProbes probes) {
+  if (options.port < 0 || options.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("--metrics-port must be 0 to 65535, not ", options.port));
+  }
+  auto server = std::make_unique<CivetMetricsServer>(metrics, std::move(probes));
+  if (absl::Status status = server->Listen(options); !status.ok()) return status;
+  return server;
+}
+
+}  // namespace sluice::metrics

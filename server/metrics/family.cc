@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics/family.h"
+
+#include <array>
+#include <cstddef>
+
+namespace sluice::metrics {
+namespace {
+
+constexpr std::array<ReadingFacts, kReadingCount> kReadings = {{
+    {"sluice_queue_depth", "Requests waiting in the class queue.", FamilyType::kGauge, {"class", "device"}},
+    {"sluice_queue_limit", "Requests the class queue can hold.", FamilyType::kGauge, {"class", "device"}},
+    {"sluice_executing",
+     "Requests taken from the queue and not yet answered.",
+     FamilyType::kGauge,
+     {"class", "device"}},
+    {"sluice_stream_priority",
+     "Stream priority as read back from the device; a smaller number runs first.",
+     FamilyType::kGauge,
+     {"class", "device"}},
+    {"sluice_device_healthy", "1 while the device works, 0 once it is lost.", FamilyType::kGauge, {"device", ""}},
+    {"sluice_device_memory_bytes", "Device memory by what it is used for.", FamilyType::kGauge, {"device", "kind"}},
+    {"sluice_gate_grants_total", "Units and chunks the gate let start.", FamilyType::kCounter, {"device", ""}},
+    {"sluice_gate_refusals_total", "Times the gate held a unit or chunk back.", FamilyType::kCounter, {"device", ""}},
+    {"sluice_gate_owed_grants_total",
+     "Units let through against a latency request because batch was below its floor.",
+     FamilyType::kCounter,
+     {"device", ""}},
+    {"sluice_gate_lapsed_tokens_total",
+     "Latency requests that did not reach the device when predicted.",
+     FamilyType::kCounter,
+     {"device", ""}},
+    {"sluice_gate_untracked_tokens_total",
+     "Latency requests that found every gate token in use.",
+     FamilyType::kCounter,
+     {"device", ""}},
+    {"sluice_launcher_units_total", "Units launched for batch work.", FamilyType::kCounter, {"device", ""}},
+    {"sluice_launcher_waits_total",
+     "Times the launcher had nothing it may launch.",
+     FamilyType::kCounter,
+     {"device", ""}},
+}};
+
+constexpr size_t kMaxLabelBytes = 128;
+constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
+
+bool IsContinuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+
+// Length of the well-formed UTF-8 character at the front of text, 0 if there is none (Unicode 15, table 3-7).
+size_t CharacterLength(absl::string_view text) {
+  const auto at = [&text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const unsigned char first = at(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return IsContinuation(at(1)) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const unsigned char low = first == 0xE0 ? 0xA0 : 0x80;
+    const unsigned char high = first == 0xED ? 0x9F : 0xBF;
+    return at(1) >= low && at(1) <= high && IsContinuation(at(2)) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const unsigned char low = first == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = first == 0xF4 ? 0x8F : 0xBF;
+    return at(1) >= low && at(1) <= high && IsContinuation(at(2)) && IsContinuation(at(3)) ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+const ReadingFacts& FactsOf(Reading reading) { return kReadings[static_cast<size_t>(reading)]; }
+
+std::string SanitizeLabel(absl::string_view value) {
+  std::string clean;
+  while (!value.empty()) {
+    const size_t length = CharacterLength(value);
+    const bool control = length == 1 && (static_cast<unsigned char>(value[0]) < 0x20 || value[0] == 0x7F);
+    const absl::string_view piece = length == 0 || control ? kReplacement : value.substr(0, length);
+    if (clean.size() + piece.size() > kMaxLabelBytes) break;
+    clean.append(piece.data(), piece.size());
+    value.remove_prefix(length == 0 ? 1 : length);
+  }
+  return clean;
+}
+
+}  // namespace sluice::metrics

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/metrics/histogram.h"
+
+namespace sluice::metrics {
+
+enum class FamilyType : uint8_t { kCounter, kGauge, kHistogram };
+
+using LabelList = std::vector<std::pair<std::string, std::string>>;
+
+/// One series of a family: a value, or a histogram.
+struct Series {
+  LabelList labels;
+  double value = 0;
+  HistogramReading histogram;
+};
+
+/// One metric family as it is at the moment of a scrape.
+struct Family {
+  std::string name;
+  std::string help;  ///< One line: the exposition does not escape it.
+  FamilyType type = FamilyType::kGauge;
+  std::vector<double> edges;  ///< Histograms only, seconds.
+  std::vector<Series> series;
+};
+
+/// Values that live elsewhere and are asked for at a scrape.
+enum class Reading : uint8_t {
+  kQueueDepth,         ///< class, device
+  kQueueLimit,         ///< class, device
+  kExecuting,          ///< class, device
+  kStreamPriority,     ///< class, device
+  kDeviceHealthy,      ///< device; 1 or 0
+  kDeviceMemoryBytes,  ///< device, kind
+  kGateGrants,         ///< device
+  kGateRefusals,       ///< device
+  kGateOwedGrants,     ///< device
+  kGateLapsedTokens,   ///< device
+  kGateUntracked,      ///< device
+  kLauncherUnits,      ///< device
+  kLauncherWaits,      ///< device
+};
+inline constexpr size_t kReadingCount = 13;
+
+/// One value of a reading; `labels` are the values of its labels, in the order stated above.
+struct ReadingSample {
+  Reading reading = Reading::kQueueDepth;
+  std::vector<std::string> labels;
+  double value = 0;
+};
+
+/// Names, types and labels of the readings. Internal to metrics/.
+struct ReadingFacts {
+  absl::string_view name;
+  absl::string_view help;
+  FamilyType type;
+  absl::string_view labels[2];  ///< Empty: not used.
+};
+const ReadingFacts& FactsOf(Reading reading);
+
+/// `value` as a label value: valid UTF-8 (each byte that is not is replaced by U+FFFD), without control characters, cut
+/// to 128 bytes at a character. Prometheus refuses a whole scrape for one bad byte.
+std::string SanitizeLabel(absl::string_view value);
+
+}  // namespace sluice::metrics

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/repository/config_pbtxt.h"
+
+namespace sluice::server {
+
+/// One version folder that the model's version policy selects.
+struct RepositoryVersion {
+  int64_t version = 0;
+  std::string path;     ///< Of the model file.
+  absl::Status status;  ///< Why it cannot be loaded; NOT_FOUND when the file is missing.
+};
+
+/// One folder of the repository.
+struct RepositoryModel {
+  std::string name;
+  std::string path;
+  std::optional<ParsedConfig> config;       ///< Empty when there is no config.pbtxt.
+  std::vector<RepositoryVersion> versions;  ///< Ascending.
+  absl::Status status;                      ///< Why none of it can be loaded. Other models are not affected.
+};
+
+/// Looks at `path`/<model>/<version>/<model file> and `path`/<model>/config.pbtxt, by name ascending. Hidden entries
+/// are passed over, and so are, with a line in the log, files and folders that are neither. Loads nothing. NOT_FOUND or
+/// FAILED_PRECONDITION only when the repository itself cannot be read; what is wrong with a model is in its status.
+absl::StatusOr<std::vector<RepositoryModel>> ScanRepository(const std::string& path);
+
+/// True for names that are safe as a label, a path part and a log field: 1 to 128 of A-Z a-z 0-9 . _ - + @, not
+/// beginning with . or -.
+bool IsSafeModelName(absl::string_view name);
+
+}  // namespace sluice::server

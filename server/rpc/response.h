@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/request_class.h"
+#include "server/infer_request.h"
+
+namespace sluice::rpc {
+
+/// Outputs of at least this size become slices of their own, whose memory is the result's; smaller ones are copied in
+/// beside the names, where a slice of their own would cost more than the copy.
+inline constexpr size_t kOwnSliceBytes = 4096;
+
+struct ResponseFacts {
+  const server::ServedModel& model;
+  const std::string& id;  ///< Echoed as it came.
+  RequestClass used_class = RequestClass::kStandard;
+  bool timings = false;
+};
+
+/// Encodes a ModelInferResponse: every output raw and in order. Takes the outputs' storage; it lives until gRPC has
+/// written the slices. INVALID_ARGUMENT when the message would be over 2 GiB - 1; INTERNAL when an output does not
+/// belong to the model.
+absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& facts, server::InferResult result);
+
+}  // namespace sluice::rpc

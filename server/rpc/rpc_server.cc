@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/rpc_server.h"
+
+#include <grpc/support/time.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "server/rpc/model_calls.h"
+
+namespace sluice::rpc {
+namespace {
+
+/// Armed calls of each small method; they are answered at once, so few are enough.
+constexpr int kArmedSmallCalls = 4;
+constexpr int kMaxIoThreads = 16;
+
+absl::Status CheckOptions(const RpcOptions& options) {
+  // gRPC takes a port over 65535 and listens on its low 16 bits.
+  if (options.port < 0 || options.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("gRPC port: expected 0 to 65535, got ", options.port));
+  }
+  if (options.io_threads < 1 || options.io_threads > kMaxIoThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("I/O threads: expected 1 to ", kMaxIoThreads, ", got ", options.io_threads));
+  }
+  if (options.armed_calls < 1 || options.max_concurrent_streams < 1 || options.max_message_bytes < 1) {
+    return absl::InvalidArgumentError("armed calls, concurrent streams and message bytes must be 1 or more");
+  }
+  return absl::OkStatus();
+}
+
+std::string HostAndPort(const RpcOptions& options) {
+  const bool bare_ipv6 = absl::StrContains(options.address, ':') && !absl::StartsWith(options.address, "[");
+  return bare_ipv6 ? absl::StrCat("[", options.address, "]:", options.port)
+                   : absl::StrCat(options.address, ":", options.port);
+}
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(
+      std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 0, std::numeric_limits<int32_t>::max()));
+}
+
+void Configure(const RpcOptions& options, grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder.SetMaxSendMessageSize(options.max_message_bytes);
+  // Otherwise two servers share the port and split its traffic.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             Milliseconds(options.min_ping_interval));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
+}
+
+void PollQueue(grpc::ServerCompletionQueue& queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue.Next(&tag, &ok)) FromQueue(tag).OnEvent(ok);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options,
+                                                            server::InferenceBackend& backend, RpcObserver& observer,
+                                                            const Clock& clock) {
+  SLUICE_RETURN_IF_ERROR(CheckOptions(options));
+  std::unique_ptr<RpcServer> server(new RpcServer(options, backend, observer, clock));
+  SLUICE_RETURN_IF_ERROR(server->Listen(options));
+  server->Serve(options);
+  return server;
+}
+
+RpcServer::RpcServer(const RpcOptions& options, server::InferenceBackend& backend, RpcObserver& observer,
+                     const Clock& clock)
+    : environment_(backend, observer, clock, options.policy),
+      pool_(std::make_shared<InferCallPool>(static_cast<size_t>(options.armed_calls) * 2)) {}
+
+RpcServer::~RpcServer() { Stop(); }
+
+absl::Status RpcServer::Listen(const RpcOptions& options) {
+  grpc::ServerBuilder builder;
+  Configure(options, builder);
+  const std::string where = HostAndPort(options);
+  int selected_port = 0;
+  builder.AddListeningPort(where, grpc::InsecureServerCredentials(), &selected_port);
+  builder.RegisterService(&environment_.infer_service);
+  builder.RegisterService(&environment_.health_service);
+  environment_.queue = builder.AddCompletionQueue();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || selected_port <= 0) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot listen for gRPC on port ", options.port, " (", where,
+                                                      "): it is in use, or the address is not ours"));
+  }
+  port_ = selected_port;
+  return absl::OkStatus();
+}
+
+void RpcServer::Serve(const RpcOptions& options) {
+  for (int i = 0; i < options.armed_calls; ++i) InferCall::Arm(environment_, pool_);
+  ArmModelCalls(environment_, kArmedSmallCalls);
+  ArmHealthCalls(environment_, watches_, kArmedSmallCalls);
+  for (int i = 0; i < options.io_threads; ++i) {
+    io_threads_.emplace_back(absl::StrCat("rpc-io-", i), [this] { PollQueue(*environment_.queue); });
+  }
+}
+
+void RpcServer::HealthChanged() { watches_.Changed(); }
+
+void RpcServer::Drain(absl::Duration grace) {
+  MutexLock lock(drain_mutex_);
+  if (drained_) return;
+  drained_ = true;
+  environment_.stopping.store(true, std::memory_order_release);
+  watches_.EndAll();
+  if (server_ != nullptr) {
+    // On the monotonic clock, so that a step of the wall clock does not cut the grace short.
+    const gpr_timespec span = gpr_time_from_millis(Milliseconds(grace), GPR_TIMESPAN);
+    server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), span));
+  }
+  // Every armed call has its event now, and every call under way was answered or cancelled. A queue must not be shut
+  // down while an operation may still start on it. A server that never listened has used nothing of its queue.
+  if (!io_threads_.empty()) {
+    environment_.WaitUntilNone();
+    environment_.queue->Shutdown();
+  }
+  io_threads_.clear();
+  pool_->Close();
+}
+
+}  // namespace sluice::rpc

@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "server/scheduler/core.h"
+#include "server/scheduler/expiry.h"
+#include "server/scheduler/types.h"
+
+namespace sluice::scheduler {
+
+/// The waiting line of one class on one device: SchedulerCore with the requests themselves, a lock, and the wait of the
+/// request threads. Purpose: hand requests from the threads that submit to those that execute.
+/// Bounds: the core's; every call is O(log n) but Take, which waits, and those that empty the queue.
+/// Ownership: `Request` is a handle that copies (a shared_ptr). Submit takes it and gives it back when it refuses. The
+/// queue keeps a copy from admission until the request leaves, also while it executes, so that Expire and Cancel can
+/// hand it out to be answered. Each admitted request is handed out to be answered exactly once: by Cancel, Expire,
+/// RemoveModel, Stop or OnCompleted; the copies that Take returns are for execution.
+/// Threads and blocking: any method from any thread; only Take blocks. No handle is destroyed and nothing foreign is
+/// called while the lock is held. Errors: as values.
+template <class Request>
+class ClassQueue {
+ public:
+  static_assert(std::is_copy_constructible_v<Request>);
+
+  struct Submission {
+    Admission admission;
+    std::optional<Request> refused;  ///< The request again, when it was not admitted.
+  };
+  struct Execution {
+    Pick pick;
+    std::vector<Request> requests;  ///< In the order of pick.requests.
+  };
+  struct Cancellation {
+    RequestPlace place = RequestPlace::kUnknown;
+    std::optional<Request> request;  ///< Unless kUnknown. If it executes, its execution goes on.
+  };
+  struct Expiry {
+    Expired expired;
+    Request request;
+  };
+
+  /// `clock` and `expiry_thread` (may be null: then the caller runs Expire) outlive the queue. The caller registers the
+  /// queue's NextExpiry and Expire with the thread.
+  ClassQueue(const CoreOptions& options, const Clock& clock, ExpiryThread* expiry_thread)
+      : clock_(clock), expiry_thread_(expiry_thread), core_(options) {}
+  ClassQueue(const ClassQueue&) = delete;
+  ClassQueue& operator=(const ClassQueue&) = delete;
+  ~ClassQueue() { Stop(); }
+
+  bool AddModel(ModelId model, const ModelLimits& limits) {
+    MutexLock lock(mutex_);
+    return core_.AddModel(model, limits);
+  }
+  /// Its waiting requests, to be answered. Executions that run go on.
+  std::vector<Request> RemoveModel(ModelId model) {
+    MutexLock lock(mutex_);
+    return Withdraw(core_.RemoveModel(model));
+  }
+
+  Submission Submit(Request request, const QueuedRequest& facts, const Prediction& prediction = {});
+
+  /// Waits for an execution. Nothing after Stop. Each one is ended by OnCompleted.
+  std::optional<Execution> Take();
+
+  /// Ends an execution. `measured` is its duration, nothing when it failed. Returns the requests that nobody has been
+  /// told to answer yet: those the caller answers with their results.
+  std::vector<Request> OnCompleted(ExecutionId execution, std::optional<absl::Duration> measured);
+
+  Cancellation Cancel(RequestId id);
+
+  /// Requests whose limit has passed, to be answered with ExpiryStatus.
+  std::vector<Expiry> Expire(Time now);
+  Time NextExpiry() {
+    MutexLock lock(mutex_);
+    return core_.NextExpiry();
+  }
+
+  /// Refuses new requests; those that wait still run, at once. Ending it after Stop has no effect.
+  void SetDraining(bool draining) {
+    {
+      MutexLock lock(mutex_);
+      core_.SetDraining(draining || stopped_);
+    }
+    changed_.NotifyAll();
+  }
+  /// Ends every Take and empties the queue; returns what waited, to be answered. Executions that run still end with
+  /// OnCompleted. Idempotent: the second time nothing is left.
+  std::vector<Request> Stop();
+
+  CoreCounts counts() {
+    MutexLock lock(mutex_);
+    return core_.counts();
+  }
+  size_t queued_count(ModelId model) {
+    MutexLock lock(mutex_);
+    return core_.queued_count(model);
+  }
+  absl::Duration PredictedDelay() {
+    MutexLock lock(mutex_);
+    return core_.PredictedDelay(clock_.Now());
+  }
+
+ private:
+  Request Withdraw(RequestId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    auto node = requests_.extract(id);
+    return std::move(node.mapped());
+  }
+  std::vector<Request> Withdraw(const std::vector<RequestId>& ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::vector<Request> withdrawn;
+    withdrawn.reserve(ids.size());
+    for (const RequestId id : ids) withdrawn.push_back(Withdraw(id));
+    return withdrawn;
+  }
+
+  const Clock& clock_;
+  ExpiryThread* const expiry_thread_;
+  Mutex mutex_;
+  CondVar changed_;  ///< Something may be picked that could not be before, or the queue stopped.
+  SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<RequestId, Request> requests_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+template <class Request>
+typename ClassQueue<Request>::Submission ClassQueue<Request>::Submit(Request request, const QueuedRequest& facts,
+                                                                     const Prediction& prediction) {
+  Admission admission;
+  {
+    MutexLock lock(mutex_);
+    // The clock is read under the lock, so that the core sees time in order.
+    admission = core_.Submit(facts, clock_.Now(), prediction);
+    if (admission.admitted()) requests_.emplace(facts.id, std::move(request));
+  }
+  if (!admission.admitted()) return {admission, std::move(request)};
+  changed_.NotifyOne();
+  const Time limit = std::min(facts.deadline, facts.queue_deadline);
+  if (expiry_thread_ != nullptr && !limit.is_infinite()) expiry_thread_->Poke(limit);
+  return {admission, std::nullopt};
+}
+
+template <class Request>
+std::optional<typename ClassQueue<Request>::Execution> ClassQueue<Request>::Take() {
+  const MonotonicClock wait_clock;
+  Execution execution;
+  bool more_waits = false;
+  bool expiry_due = false;
+  {
+    MutexLock lock(mutex_);
+    while (true) {
+      if (stopped_) return std::nullopt;
+      const Time now = clock_.Now();
+      std::optional<Pick> pick = core_.PickNext(now);
+      expiry_due = expiry_due || core_.NextExpiry() <= now;
+      if (pick.has_value()) {
+        execution.pick = *std::move(pick);
+        break;
+      }
+      if (expiry_due && expiry_thread_ != nullptr) {
+        expiry_thread_->Poke(Time::Zero());
+        expiry_due = false;
+      }
+      const Time next = core_.NextPick();
+      changed_.WaitUntil(mutex_, next.is_infinite() ? next : wait_clock.Now() + (next - now));
+    }
+    execution.requests.reserve(execution.pick.requests.size());
+    for (const RequestId id : execution.pick.requests) execution.requests.push_back(requests_.find(id)->second);
+    more_waits = core_.counts().queued > 0;
+  }
+  // Whoever leaves with work hands the watch over what still waits to another thread.
+  if (more_waits) changed_.NotifyOne();
+  if (expiry_due && expiry_thread_ != nullptr) expiry_thread_->Poke(Time::Zero());
+  return execution;
+}
+
+template <class Request>
+std::vector<Request> ClassQueue<Request>::OnCompleted(ExecutionId execution, std::optional<absl::Duration> measured) {
+  std::vector<Request> unanswered;
+  bool more_waits = false;
+  {
+    MutexLock lock(mutex_);
+    unanswered = Withdraw(core_.OnCompleted(execution, clock_.Now(), measured));
+    more_waits = core_.counts().queued > 0;
+  }
+  if (more_waits) changed_.NotifyOne();
+  return unanswered;
+}
+
+template <class Request>
+typename ClassQueue<Request>::Cancellation ClassQueue<Request>::Cancel(RequestId id) {
+  MutexLock lock(mutex_);
+  const RequestPlace place = core_.Cancel(id);
+  if (place == RequestPlace::kUnknown) return {};
+  return {place, Withdraw(id)};
+}
+
+template <class Request>
+std::vector<typename ClassQueue<Request>::Expiry> ClassQueue<Request>::Expire(Time now) {
+  std::vector<Expiry> expiries;
+  MutexLock lock(mutex_);
+  for (const Expired& expired : core_.Expire(now)) expiries.push_back({expired, Withdraw(expired.id)});
+  return expiries;
+}
+
+template <class Request>
+std::vector<Request> ClassQueue<Request>::Stop() {
+  std::vector<Request> waiting;
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    core_.SetDraining(true);
+    waiting = Withdraw(core_.TakeQueued());
+  }
+  changed_.NotifyAll();
+  return waiting;
+}
+
+}  // namespace sluice::scheduler

@@ -1,0 +1,20 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "absl/strings/str_cat.h"
+#include "gpu/cuda/cuda_module.h"
+#include "tests/conformance/device_suite.h"
+
+namespace sluice::gpu::conformance {
+
+BackendUnderTest MakeBackend(const std::string& module_path) {
+  return {.name = "cuda",
+          .create = [module_path](const Clock& clock) -> absl::StatusOr<std::unique_ptr<Device>> {
+            absl::StatusOr<std::unique_ptr<Device>> device = LoadCudaDevice(module_path, 0, clock);
+            if (absl::IsFailedPrecondition(device.status())) return absl::NotFoundError(device.status().message());
+            return device;
+          },
+          .unsupported = {},
+          .stamp_tolerance = absl::Microseconds(200)};
+}
+
+}  // namespace sluice::gpu::conformance

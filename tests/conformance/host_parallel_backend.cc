@@ -1,0 +1,20 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+// The host device with two compute threads (teams of one): kernels of different streams really run at once.
+#include "gpu/host/host_device.h"
+#include "gpu/kernels/host_library.h"
+#include "tests/conformance/device_suite.h"
+
+namespace sluice::gpu::conformance {
+
+BackendUnderTest MakeBackend(const std::string&) {
+  HostDeviceOptions options;
+  options.compute_thread_count = 2;
+  return {.name = "host with two compute threads",
+          .create =
+              [options](const Clock& clock) { return CreateHostDevice(options, clock, MakeHostKernelLibrary(clock)); },
+          .unsupported = {},
+          .stamp_tolerance = absl::ZeroDuration()};
+}
+
+}  // namespace sluice::gpu::conformance

@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace sluice::testing {
+
+/// ONNX file of y = x + x, float32 [N, columns].
+std::string DoublingModel(int64_t columns);
+
+/// ONNX file of `layers` matrix products in a row, float32 x [N, width] -> y [N, width], all with the same weights
+/// (1 / width everywhere, so that y is the mean of x): many units, a duration that grows with rows and layers.
+std::string ChainModel(int64_t width, int layers);
+
+/// Writes `<repository>/<name>/1/model.onnx` and, unless empty, config.pbtxt.
+void AddToRepository(const std::string& repository, const std::string& name, const std::string& onnx,
+                     const std::string& config = "");
+
+}  // namespace sluice::testing

@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "client/load/summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/load/report.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+StreamResult ResultOf(absl::Duration latency, int count) {
+  StreamResult result;
+  for (int i = 0; i < count; ++i) {
+    result.latency.Record(latency);
+    result.service.Record(latency);
+    result.lag.Record(absl::Microseconds(20));
+  }
+  result.requests = static_cast<uint64_t>(count);
+  result.answered_in_window = static_cast<uint64_t>(count);
+  result.window = absl::Seconds(10);
+  return result;
+}
+
+LoadOptions TwoStreams() {
+  LoadOptions options;
+  options.streams.resize(2);
+  options.streams[0].name = "latency/a";
+  options.streams[0].request_class = RequestClass::kLatency;
+  options.streams[0].rate = 10;
+  options.streams[1].name = "batch/b";
+  options.streams[1].request_class = RequestClass::kBatch;
+  options.streams[1].concurrency = 2;
+  options.streams[1].batch = 4;
+  return options;
+}
+
+std::vector<PhaseResult> FivePhases() {
+  std::vector<PhaseResult> phases;
+  phases.push_back({Phase::kAlone, {{0, ResultOf(absl::Milliseconds(10), 100)}}});
+  phases.push_back(
+      {Phase::kMixed, {{0, ResultOf(absl::Milliseconds(15), 100)}, {1, ResultOf(absl::Milliseconds(200), 50)}}});
+  phases.push_back({Phase::kMixedStandard,
+                    {{0, ResultOf(absl::Milliseconds(60), 100)}, {1, ResultOf(absl::Milliseconds(190), 55)}}});
+  phases.push_back({Phase::kAlone, {{0, ResultOf(absl::Milliseconds(12), 100)}}});
+  phases.push_back({Phase::kBatchAlone, {{1, ResultOf(absl::Milliseconds(100), 100)}}});
+  return phases;
+}
+
+// Goal: the ratios are what their names say. Method: phases with one known latency each; the pooled p99 of 10 and 12 ms
+// is 12.
+TEST(Summary, RatiosOfKnownPhases) {
+  const LoadSummary summary = Summarize(TwoStreams(), FivePhases());
+  ASSERT_EQ(summary.latency.size(), 1u);
+  const StreamComparison& latency = summary.latency[0];
+  EXPECT_EQ(latency.pooled_alone_samples, 200u);
+  EXPECT_NEAR(*latency.pooled_alone_p99_ms, 12, 0.02);
+  ASSERT_EQ(latency.alone_p99_ms.size(), 2u);
+  EXPECT_NEAR(latency.alone_p99_ms[0], 10, 0.02);
+  EXPECT_NEAR(latency.alone_p99_ms[1], 12, 0.02);
+  EXPECT_NEAR(*latency.isolation_ratio, 15.0 / 12, 0.01);
+  EXPECT_NEAR(*latency.standard_ratio, 60.0 / 15, 0.01);
+  ASSERT_EQ(summary.others.size(), 1u);
+  EXPECT_NEAR(summary.others[0].mixed_rows_per_second, 20, 0.01);
+  EXPECT_NEAR(*summary.others[0].kept, 0.5, 0.001);
+}
+
+// Goal: nothing is claimed that was not measured. Method: only a mixed phase, then one without successes.
+TEST(Summary, MissingPhasesGiveNoRatio) {
+  std::vector<PhaseResult> phases = FivePhases();
+  phases = {phases[1]};
+  EXPECT_FALSE(Summarize(TwoStreams(), phases).latency[0].isolation_ratio.has_value());
+  EXPECT_FALSE(Summarize(TwoStreams(), phases).others[0].kept.has_value());
+  phases = FivePhases();
+  phases[1].streams[0].result.latency = Histogram();
+  EXPECT_FALSE(Summarize(TwoStreams(), phases).latency[0].isolation_ratio.has_value());
+}
+
+// Goal: the report shows the table, n, the note on few samples and the ratios; JSON says the same. Method: look for
+// them.
+TEST(Report, ShowsWhatMatters) {
+  const LoadOptions options = TwoStreams();
+  std::vector<PhaseResult> phases = FivePhases();
+  phases[1].streams[0].result.errors["UNAVAILABLE"] = 3;
+  phases[1].streams[0].result.cap_hits = 7;
+  const LoadSummary summary = Summarize(options, phases);
+  const std::string text = TextReport(options, {2, "a CPU"}, phases, summary);
+  EXPECT_THAT(text, HasSubstr("mixed-standard"));
+  EXPECT_THAT(text, HasSubstr("UNAVAILABLE:3"));
+  EXPECT_THAT(text, HasSubstr("7 requests waited for the outstanding cap"));
+  EXPECT_THAT(text,
+              HasSubstr("isolation ratio of latency/a: 1.25 (p99 mixed 15.00 ms, n=100; p99 alone 12.00 ms, n=200)"));
+  EXPECT_THAT(text, HasSubstr("fewer than 1000 samples"));
+  EXPECT_THAT(text, HasSubstr("4.00 times lower with classes"));
+  EXPECT_THAT(text, HasSubstr("seed 1"));
+  const nlohmann::json document = JsonReport(options, {2, "a CPU"}, phases, summary);
+  EXPECT_EQ(document["phases"].size(), 5u);
+  EXPECT_EQ(document["phases"][1]["streams"][0]["errors"]["UNAVAILABLE"], 3);
+  EXPECT_EQ(document["phases"][2]["streams"][0]["class"], "standard");
+  EXPECT_NEAR(document["summary"]["latency"][0]["isolation_ratio"].get<double>(), 1.25, 0.01);
+}
+
+}  // namespace
+}  // namespace sluice::client

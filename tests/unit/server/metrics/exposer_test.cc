@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics/exposer.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice::metrics {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+/// The whole answer to one HTTP request on loopback; empty when nothing listens.
+std::string Ask(int port, const std::string& method, const std::string& path) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string answer;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    const std::string request = absl::StrCat(
+        method, " ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+    char buffer[4096];
+    for (ssize_t got = read(fd, buffer, sizeof(buffer)); got > 0; got = read(fd, buffer, sizeof(buffer))) {
+      answer.append(buffer, static_cast<size_t>(got));
+    }
+  }
+  close(fd);
+  return answer;
+}
+
+class ExposerTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<MetricsServer> StartOn(int port, absl::Status* status = nullptr) {
+    HealthProbes probes{[this] { return live_.load(); }, [this] { return ready_.load(); }};
+    auto server = MetricsServer::Start({.address = "127.0.0.1", .port = port}, metrics_, std::move(probes));
+    if (status != nullptr) *status = server.status();
+    return server.ok() ? *std::move(server) : nullptr;
+  }
+
+  Metrics metrics_{{.devices = {"host:0"}, .version = "9.9"}};
+  std::atomic<bool> live_ = true;
+  std::atomic<bool> ready_ = false;
+};
+
+TEST_F(ExposerTest, ServesMetricsAsText) {
+  // Goal: a scraper gets the families over HTTP with the right type. Method: port 0, GET and HEAD on loopback.
+  const auto server = StartOn(0);
+  ASSERT_NE(server, nullptr);
+  ASSERT_GT(server->port(), 0);
+  const std::string answer = Ask(server->port(), "GET", "/metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\nsluice_build_info{version=\"9.9\"} 1\n"));
+  const std::string head = Ask(server->port(), "HEAD", "/metrics");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(head, EndsWith("\r\n\r\n"));
+  EXPECT_THAT(head, Not(HasSubstr("sluice_")));
+}
+
+TEST_F(ExposerTest, ProbesFollowTheServer) {
+  // Goal: 200 or 503 by state, at the moment of asking. Method: flip the flags between requests.
+  const auto server = StartOn(0);
+  ASSERT_NE(server, nullptr);
+  EXPECT_THAT(Ask(server->port(), "GET", "/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(server->port(), "GET", "/readyz"), StartsWith("HTTP/1.1 503 "));
+  ready_ = true;
+  live_ = false;
+  EXPECT_THAT(Ask(server->port(), "GET", "/readyz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(server->port(), "GET", "/healthz"), StartsWith("HTTP/1.1 503 "));
+}
+
+TEST_F(ExposerTest, AnythingElseIsNotFound) {
+  // Goal: only the three paths exist; no files of the machine are served. Method: other paths and a method.
+  const auto server = StartOn(0);
+  ASSERT_NE(server, nullptr);
+  for (const char* path : {"/", "/metrics/x", "/etc/passwd", "/../etc/passwd", "/x/metrics"}) {
+    EXPECT_THAT(Ask(server->port(), "GET", path), HasSubstr(" 404 ")) << path;
+  }
+  EXPECT_THAT(Ask(server->port(), "POST", "/metrics"), Not(HasSubstr(" 200 ")));
+}
+
+TEST_F(ExposerTest, APortInUseIsAnErrorThatNamesIt) {
+  // Goal: the library's exception does not end the process. Method: start twice on the same port.
+  const auto server = StartOn(0);
+  ASSERT_NE(server, nullptr);
+  absl::Status status;
+  EXPECT_EQ(StartOn(server->port(), &status), nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("127.0.0.1:", server->port())));
+  StartOn(70000, &status);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ExposerTest, StopFreesThePortAndMayBeRepeated) {
+  // Goal: a clean stop. Method: stop twice, then listen on the same port again.
+  const auto server = StartOn(0);
+  ASSERT_NE(server, nullptr);
+  const int port = server->port();
+  server->Stop();
+  server->Stop();
+  EXPECT_EQ(Ask(port, "GET", "/metrics"), "");
+  const auto again = StartOn(port);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->port(), port);
+}
+
+}  // namespace
+}  // namespace sluice::metrics

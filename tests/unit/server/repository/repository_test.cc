@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/repository/repository.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice::server {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class RepositoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "repository_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void Write(const std::string& path, const std::string& text = "x") {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path, std::ios::binary) << text;
+  }
+  std::vector<RepositoryModel> Scan() {
+    absl::StatusOr<std::vector<RepositoryModel>> models = ScanRepository(root_.string());
+    EXPECT_TRUE(models.ok()) << models.status();
+    return models.ok() ? *std::move(models) : std::vector<RepositoryModel>();
+  }
+  static std::vector<int64_t> Numbers(const RepositoryModel& model) {
+    std::vector<int64_t> numbers;
+    for (const RepositoryVersion& version : model.versions) numbers.push_back(version.version);
+    return numbers;
+  }
+  /// The versions served of folders 1, 2, 3, 10 under a version policy.
+  RepositoryModel ScanWithPolicy(const std::string& config) {
+    for (const char* version : {"1", "2", "3", "10"}) Write(absl::StrCat("m/", version, "/model.onnx"));
+    Write("m/config.pbtxt", config);
+    const std::vector<RepositoryModel> models = Scan();
+    EXPECT_THAT(models, SizeIs(1));
+    return models.empty() ? RepositoryModel() : models[0];
+  }
+
+  fs::path root_;
+};
+
+TEST_F(RepositoryTest, FindsModelsWithAndWithoutConfig) {
+  // Goal: the layout of DESIGN 9 is understood. Method: two models, one with a config; names ascending.
+  Write("b/1/model.onnx");
+  Write("a/7/model.onnx");
+  Write("a/config.pbtxt", "max_batch_size: 4");
+  const std::vector<RepositoryModel> models = Scan();
+  ASSERT_THAT(models, SizeIs(2));
+  EXPECT_EQ(models[0].name, "a");
+  EXPECT_TRUE(models[0].status.ok()) << models[0].status;
+  ASSERT_TRUE(models[0].config.has_value());
+  EXPECT_EQ(models[0].config->config.max_batch_size(), 4);
+  ASSERT_THAT(models[0].versions, SizeIs(1));
+  EXPECT_EQ(models[0].versions[0].version, 7);
+  EXPECT_THAT(models[0].versions[0].path, EndsWith("a/7/model.onnx"));
+  EXPECT_TRUE(models[0].versions[0].status.ok());
+  EXPECT_EQ(models[1].name, "b");
+  EXPECT_FALSE(models[1].config.has_value());
+}
+
+TEST_F(RepositoryTest, ABrokenModelDoesNotStopTheOthers) {
+  // Goal: each model fails alone, with its reason. Method: a bad config, no version, no file, a bad name, a good one.
+  Write("bad_config/1/model.onnx");
+  Write("bad_config/config.pbtxt", "max_batch: 4");
+  fs::create_directories(root_ / "no_version");
+  Write("no_file/1/other.onnx");
+  Write("sp ace/1/model.onnx");
+  Write("good/1/model.onnx");
+  const std::vector<RepositoryModel> models = Scan();
+  ASSERT_THAT(models, SizeIs(5));
+  EXPECT_EQ(models[0].status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(models[0].status.message()), HasSubstr("model 'bad_config': config.pbtxt:1:"));
+  EXPECT_EQ(models[1].name, "good");
+  EXPECT_TRUE(models[1].status.ok());
+  EXPECT_TRUE(models[2].status.ok());
+  ASSERT_THAT(models[2].versions, SizeIs(1));
+  EXPECT_EQ(models[2].versions[0].status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(models[2].versions[0].status.message()), HasSubstr("no_file/1/model.onnx"));
+  EXPECT_EQ(models[3].status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(models[3].status.message()), HasSubstr("no version folder"));
+  EXPECT_EQ(models[4].status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RepositoryTest, OnlyPositiveIntegersAreVersions) {
+  // Goal: other folders are left alone. Method: near misses beside one version.
+  for (const char* folder : {"0", "-1", "01", "1x", "+2", "99999999999999999999", "assets", ".hidden"}) {
+    Write(absl::StrCat("m/", folder, "/model.onnx"));
+  }
+  Write("m/5/model.onnx");
+  Write("m/7", "a file, not a folder");
+  const std::vector<RepositoryModel> models = Scan();
+  ASSERT_THAT(models, SizeIs(1));
+  EXPECT_THAT(Numbers(models[0]), ElementsAre(5));
+}
+
+TEST_F(RepositoryTest, FilesAndHiddenFoldersAreNotModels) {
+  // Goal: a README or a .git beside the models is harmless; a repository may be empty. Method: only such things.
+  Write("README.md");
+  Write(".git/1/model.onnx");
+  EXPECT_THAT(Scan(), IsEmpty());
+}
+
+TEST_F(RepositoryTest, TheVersionPolicySelects) {
+  // Goal: latest by number (10 after 3), all, specific; latest 1 without a policy. Method: one config each.
+  EXPECT_THAT(Numbers(ScanWithPolicy("")), ElementsAre(10));
+  EXPECT_THAT(Numbers(ScanWithPolicy("version_policy { latest { num_versions: 2 } }")), ElementsAre(3, 10));
+  EXPECT_THAT(Numbers(ScanWithPolicy("version_policy { latest { num_versions: 99 } }")), ElementsAre(1, 2, 3, 10));
+  EXPECT_THAT(Numbers(ScanWithPolicy("version_policy { all {} }")), ElementsAre(1, 2, 3, 10));
+  EXPECT_THAT(Numbers(ScanWithPolicy("version_policy { specific { versions: [3, 1, 3] } }")), ElementsAre(1, 3));
+}
+
+TEST_F(RepositoryTest, ABadVersionPolicyIsAnError) {
+  // Goal: a version that is asked for and not there is not passed over. Method: missing, none, zero.
+  EXPECT_THAT(std::string(ScanWithPolicy("version_policy { specific { versions: 4 } }").status.message()),
+              HasSubstr("there is no version folder '4'"));
+  EXPECT_THAT(std::string(ScanWithPolicy("version_policy { specific {} }").status.message()),
+              HasSubstr("names no version"));
+  EXPECT_THAT(std::string(ScanWithPolicy("version_policy { latest {} }").status.message()),
+              HasSubstr("must be at least 1"));
+}
+
+TEST_F(RepositoryTest, TheModelFileNameIsThatOfTheConfigAndStaysInItsFolder) {
+  // Goal: default_model_filename is used and cannot lead elsewhere. Method: a plain name and ways out.
+  Write("m/1/net.onnx");
+  Write("m/config.pbtxt", "default_model_filename: 'net.onnx'");
+  EXPECT_TRUE(Scan()[0].versions[0].status.ok());
+  for (const char* name : {"../1/net.onnx", "/etc/passwd", "..", "a\\nb"}) {
+    Write("m/config.pbtxt", absl::StrCat("default_model_filename: '", name, "'"));
+    const RepositoryModel model = Scan()[0];
+    EXPECT_EQ(model.status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(model.status.message()), HasSubstr("default_model_filename"));
+  }
+}
+
+TEST_F(RepositoryTest, LinkedFoldersAreFollowed) {
+  // Goal: mounts made of symbolic links work, as Kubernetes makes them; a dangling one is no model. Method: link a
+  // model.
+  Write(".data/1/model.onnx");
+  fs::create_directory_symlink(root_ / ".data", root_ / "linked");
+  fs::create_directory_symlink(root_ / ".gone", root_ / "dangling");
+  const std::vector<RepositoryModel> models = Scan();
+  ASSERT_THAT(models, SizeIs(1));
+  EXPECT_EQ(models[0].name, "linked");
+  EXPECT_TRUE(models[0].status.ok());
+}
+
+TEST_F(RepositoryTest, AMissingRepositoryIsAnError) {
+  // Goal: a wrong --model-repository stops the start. Method: a path that is not there, and a file.
+  EXPECT_EQ(ScanRepository((root_ / "none").string()).status().code(), absl::StatusCode::kNotFound);
+  Write("file");
+  EXPECT_EQ(ScanRepository((root_ / "file").string()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ModelNameTest, SafeNames) {
+  // Goal: names that are harmless as path, label and log field, and no others. Method: both kinds.
+  for (const char* name : {"resnet50", "a", "A.b_c-d+e@f", "1"}) EXPECT_TRUE(IsSafeModelName(name)) << name;
+  for (const char* name : {"", ".", "..", ".x", "-x", "a b", "a/b", "a\"b", "a\nb", "caf\xC3\xA9"}) {
+    EXPECT_FALSE(IsSafeModelName(name)) << name;
+  }
+  EXPECT_TRUE(IsSafeModelName(std::string(128, 'a')));
+  EXPECT_FALSE(IsSafeModelName(std::string(129, 'a')));
+}
+
+}  // namespace
+}  // namespace sluice::server

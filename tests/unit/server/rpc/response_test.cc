@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/response.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "inference.pb.h"
+#include "puppet_backend.h"
+
+namespace sluice::rpc {
+namespace {
+
+std::shared_ptr<server::ServedModel> ThreeOutputs() {
+  return MakeModel(
+      "m", {}, {{"a", DataType::kFp32, {-1, 2}}, {"b", DataType::kInt64, {-1}}, {"c", DataType::kBytes, {1}}}, 4, {});
+}
+
+std::string Join(const std::vector<grpc::Slice>& slices) {
+  std::string all;
+  for (const grpc::Slice& slice : slices) all.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return all;
+}
+
+// Goal: protobuf reads what we encode, with every output in order, small or large or empty. Method: parse it back.
+TEST(Response, ParsesAsProtobuf) {
+  const auto model = ThreeOutputs();
+  server::InferResult result;
+  const std::string large(kOwnSliceBytes, 'L');
+  result.outputs.push_back({1, {3}, std::string(24, 's')});
+  result.outputs.push_back({0, {512, 2}, large});
+  result.outputs.push_back({2, {0}, ""});
+  result.timings = {absl::Microseconds(1), absl::Microseconds(2), absl::Microseconds(3),
+                    absl::Microseconds(4), absl::Microseconds(5), absl::Microseconds(300)};
+  const std::string id = "id \xc3\x9f";
+  const auto slices = EncodeResponse({*model, id, RequestClass::kBatch, true}, std::move(result));
+  ASSERT_TRUE(slices.ok()) << slices.status();
+  EXPECT_EQ(slices->size(), 3u);  // head, the large output alone, the rest
+  inference::ModelInferResponse response;
+  ASSERT_TRUE(response.ParseFromString(Join(*slices)));
+  EXPECT_EQ(response.model_name(), "m");
+  EXPECT_EQ(response.model_version(), "3");
+  EXPECT_EQ(response.id(), id);
+  ASSERT_EQ(response.outputs_size(), 3);
+  EXPECT_EQ(response.outputs(0).name(), "b");
+  EXPECT_EQ(response.outputs(0).datatype(), "INT64");
+  EXPECT_THAT(response.outputs(1).shape(), testing::ElementsAre(512, 2));
+  EXPECT_THAT(response.outputs(2).shape(), testing::ElementsAre(0));
+  ASSERT_EQ(response.raw_output_contents_size(), 3);
+  EXPECT_EQ(response.raw_output_contents(0), std::string(24, 's'));
+  EXPECT_EQ(response.raw_output_contents(1), large);
+  EXPECT_EQ(response.raw_output_contents(2), "");
+  EXPECT_EQ(response.parameters().at("sluice_class").string_param(), "batch");
+  EXPECT_EQ(response.parameters_size(), 7);
+  EXPECT_EQ(response.parameters().at("sluice_queue_us").int64_param(), 1);
+  EXPECT_EQ(response.parameters().at("sluice_copy_in_us").int64_param(), 2);
+  EXPECT_EQ(response.parameters().at("sluice_h2d_us").int64_param(), 3);
+  EXPECT_EQ(response.parameters().at("sluice_gpu_wait_us").int64_param(), 4);
+  EXPECT_EQ(response.parameters().at("sluice_compute_us").int64_param(), 5);
+  EXPECT_EQ(response.parameters().at("sluice_d2h_us").int64_param(), 300);
+}
+
+// Goal: large outputs are not copied. Method: the slice's bytes are the string's own.
+TEST(Response, LargeOutputKeepsItsStorage) {
+  const auto model = ThreeOutputs();
+  server::InferResult result;
+  result.outputs.push_back({0, {1 << 18, 1}, std::string(1 << 20, 'x')});
+  const void* storage = result.outputs[0].bytes.data();
+  const auto slices = EncodeResponse({*model, "", RequestClass::kLatency, false}, std::move(result));
+  ASSERT_TRUE(slices.ok());
+  ASSERT_EQ(slices->size(), 2u);
+  EXPECT_EQ((*slices)[1].begin(), storage);
+}
+
+// Goal: no timings unless asked for; an output that is not the model's is our bug. Method: one of each.
+TEST(Response, WithoutTimingsAndUnknownOutput) {
+  const auto model = ThreeOutputs();
+  const auto slices = EncodeResponse({*model, "", RequestClass::kLatency, false}, {});
+  inference::ModelInferResponse response;
+  ASSERT_TRUE(response.ParseFromString(Join(*slices)));
+  EXPECT_EQ(response.parameters_size(), 1);
+  server::InferResult result;
+  result.outputs.push_back({3, {}, ""});
+  EXPECT_TRUE(
+      absl::IsInternal(EncodeResponse({*model, "", RequestClass::kLatency, false}, std::move(result)).status()));
+}
+
+}  // namespace
+}  // namespace sluice::rpc
