@@ -224,6 +224,10 @@ Gate::Floor Gate::UpdateFloor(Engine engine, int64_t cost_ns, int64_t now_ns) {
   return {.owed = true, .owed_at_ns = since, .overdue_at_ns = SaturatingAdd(since, owed_wait_ns_)};
 }
 
+void Gate::HoldBack(EngineState& engine) {
+  engine.held_back.store(batch_pending_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
 Grant Gate::Refuse(int64_t retry_ns) {
   refused_.fetch_add(1, std::memory_order_relaxed);
   return {.granted = false, .owed = false, .retry_at = Time::FromNanoseconds(retry_ns)};
@@ -266,18 +270,18 @@ Grant Gate::TryGrant(Engine engine, RequestClass request_class, absl::Duration p
   Verdict verdict;
   if (options_.enabled) verdict = Judge(engine, request_class, cost_ns, now_ns);
   if (verdict.refused) {
-    if (batch) engine_state.held_back.store(true, std::memory_order_relaxed);
+    if (batch) HoldBack(engine_state);
     return Refuse(verdict.retry_ns);
   }
   const Room room = Reserve(engine, cost_ns, verdict.time_left_ns);
   if (room == Room::kTooLate) {  // Another asker was faster; what it took is over soon.
-    if (batch) engine_state.held_back.store(true, std::memory_order_relaxed);
+    if (batch) HoldBack(engine_state);
     return Refuse(SaturatingAdd(now_ns + verdict.time_left_ns, window_ns_));
   }
   if (room == Room::kWindowFull) {
     // Behind its own work batch is not held back any more than it was.
     if (!batch || engine_state.batch_in_flight.load(std::memory_order_relaxed) > 0) return Refuse(kNever);
-    engine_state.held_back.store(true, std::memory_order_relaxed);
+    HoldBack(engine_state);
     if (!verdict.floor.owed) return Refuse(verdict.floor.owed_at_ns);
     // Standard threads ask the moment their own work completes and would win the room every time.
     engine_state.turn_until_ns.store(SaturatingAdd(now_ns, owed_wait_ns_), std::memory_order_release);

@@ -157,6 +157,7 @@ class Gate {
   Floor UpdateFloor(Engine engine, int64_t cost_ns, int64_t now_ns);
   void AddDebt(EngineState& engine, int64_t delta_ns) const;
   Verdict Judge(Engine engine, RequestClass request_class, int64_t cost_ns, int64_t now_ns);
+  void HoldBack(EngineState& engine);
   Grant Refuse(int64_t retry_ns);
   void WakeWaiters();
 

@@ -46,9 +46,11 @@ struct Execution {
 /// latency: everything issued at once on a high-priority stream. standard: units on the calling thread's per-thread
 /// default stream, each asking the gate. batch: handed to the launcher, low-priority streams in rotation.
 /// Bounds: executions in flight are bounded by the slots that exist. Threads: Begin and Finish of one execution are
-/// called by the same request thread; different threads may run different slots at once.
-/// Errors: the device's; CANCELLED when `stop` was seen between units; UNAVAILABLE when the launcher was stopped. After
-/// any error the slot is safe to reuse once Finish has returned, since Finish always waits for what was launched.
+/// called by the same request thread; different threads may run different slots at once. A thread has at most one
+/// standard execution between Begin and Finish: its next Begin would wait at the gate for room that only its own Finish
+/// returns. Errors: the device's; CANCELLED when `stop` was seen between units; UNAVAILABLE when the launcher was
+/// stopped. After any error the slot is safe to reuse once Finish has returned, since Finish always waits for what was
+/// launched.
 class Lane {
  public:
   virtual ~Lane() = default;

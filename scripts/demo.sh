@@ -64,7 +64,7 @@ gzip -c README.md >"$work/archive.gz"
 tar -cf "$work/archive.tar" README.md LICENSE
 # Expected type, then the file.
 files=(
-  "markdown README.md" "txt LICENSE" "cmake CMakeLists.txt" "shell scripts/demo.sh" "python models/generate_resnet50.py"
+  "markdown README.md" "txt LICENSE" "cmake CMakeLists.txt" "shell scripts/demo.sh" "python scripts/generate_resnet50.py"
   "cpp server/server.cc" "json CMakePresets.json" "dockerfile Dockerfile" "yaml deploy/prometheus/prometheus.yml"
   "proto proto/inference.proto" "elf $server" "onnx models/filetype/1/model.onnx" "gzip $work/archive.gz"
   "tar $work/archive.tar"

@@ -51,7 +51,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   printf '%s\n' "$wanted" >"$stamp"
 fi
 model=models/resnet50/1/model.onnx
-if [ ! -e "$model" ] || [ models/generate_resnet50.py -nt "$model" ]; then
+if [ ! -e "$model" ] || [ scripts/generate_resnet50.py -nt "$model" ]; then
   echo "setup: generating $model"
-  .venv/bin/python models/generate_resnet50.py --output "$model"
+  .venv/bin/python scripts/generate_resnet50.py --output "$model"
 fi

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/request_class.h"
@@ -25,6 +26,10 @@ class ModelStatisticsResponse;
 namespace sluice::server {
 
 using Bytes = std::span<const std::byte>;
+
+/// Type URL under which an error carries after how many milliseconds a client may retry, as decimal text (negative:
+/// never). rpc turns it into trailing metadata.
+inline constexpr absl::string_view kRetryPushbackUrl = "sluice/retry-pushback-ms";
 
 /// The bytes of one input tensor where the message left them: one or more pieces, in order, that stay valid as long as
 /// the request. Row-major, little-endian, checked to have exactly the size of `shape`.

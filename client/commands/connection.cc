@@ -3,11 +3,9 @@
 #include "client/commands/connection.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <iostream>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client/errors.h"
 #include "nlohmann/json.hpp"
 

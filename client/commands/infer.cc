@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -10,12 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "client/commands/commands.h"
 #include "client/commands/connection.h"
-#include "client/convert.h"
 #include "client/load/stream_spec.h"
 #include "client/tensor_file.h"
 #include "client/tensor_values.h"

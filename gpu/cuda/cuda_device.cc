@@ -59,7 +59,9 @@ size_t HostMemoryBytes() {
 /// Which device this is; the first calls to CUDA, so the place where a missing driver or device shows.
 absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   int count = 0;
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGetDeviceCount(&count)));
+  if (absl::Status status = SLUICE_CUDA_STATUS(cudaGetDeviceCount(&count)); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("no CUDA device can be used here: ", status.message()));
+  }
   if (ordinal < 0 || ordinal >= count) {
     return absl::FailedPreconditionError(
         absl::StrCat("there is no CUDA device ", ordinal, ": this machine has ", count));

@@ -90,7 +90,7 @@ Result CastKernel(std::string name, int64_t count) {
   return MakeLoopKernel(std::move(name), [count](const KernelArgs& args) {
     const From* input = Elements<From>(args, 0);
     To* output = Elements<To>(args, 1);
-    ParallelRanges(count, 1, [&](int64_t begin, int64_t end) {
+    ParallelRanges(count, 1, [=](int64_t begin, int64_t end) {
       SLUICE_INDEPENDENT_LOOP
       for (int64_t i = begin; i < end; ++i) output[i] = Convert<To>(input[i]);
     });

@@ -18,7 +18,7 @@
 namespace sluice::gpu::host {
 
 // Elementary functions without branches, so that compilers vectorise loops over them (libm's do not). The float
-// versions are within 2 ulp where the result is a normal number, which the tests check against double precision.
+// versions are within 3 ulp where the result is a normal number, which the tests check against double precision.
 
 /// exp(x) as 2^n (1 + p), with p = exp(r) - 1 exact for small r: what both Exp and Tanh need.
 struct ExpParts {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -31,6 +32,18 @@ metrics::RejectReason RejectReasonOf(scheduler::Refusal refusal) {
     default:
       return metrics::RejectReason::kUnknownModel;
   }
+}
+
+bool IsOverload(scheduler::Refusal refusal) {
+  return refusal == scheduler::Refusal::kQueueFull || refusal == scheduler::Refusal::kModelQueueFull ||
+         refusal == scheduler::Refusal::kBytesFull;
+}
+
+/// Tells clients that retry by themselves when there may be room: after what waits now, or a little later while nothing
+/// has been measured.
+void AddRetryHint(absl::Duration predicted_delay, absl::Status& status) {
+  const absl::Duration hint = std::clamp(predicted_delay, absl::Milliseconds(50), absl::Seconds(10));
+  status.SetPayload(kRetryPushbackUrl, absl::Cord(absl::StrCat(absl::ToInt64Milliseconds(hint))));
 }
 
 metrics::Phase PhaseOf(scheduler::RequestPlace place) {
@@ -187,7 +200,9 @@ void DeviceLanes::Submit(std::shared_ptr<InferRequest> request) {
   model->metrics->AddPending(-1);
   metrics_.OnRejected(request_class, RejectReasonOf(submission.admission.refusal));
   Leave(queued);
-  request->Finish(scheduler::RefusalStatus(submission.admission.refusal));
+  absl::Status status = scheduler::RefusalStatus(submission.admission.refusal);
+  if (IsOverload(submission.admission.refusal)) AddRetryHint(PredictedDelay(request_class), status);
+  request->Finish(std::move(status));
 }
 
 void DeviceLanes::Cancel(const std::shared_ptr<InferRequest>& request) {

@@ -107,9 +107,12 @@ gpu::SlotLease Run::TakeSlot(gpu::SlotPool& pool) {
 }
 
 void Run::Begin(const MicroBatch& part) {
+  // A standard execution returns its units' room at the gate on this very thread, so the next one would wait for
+  // itself.
+  while (lane_.request_class() == RequestClass::kStandard && !in_flight_.empty()) FinishOldest();
   const auto class_index = static_cast<size_t>(lane_.request_class());
   gpu::SlotLease lease = TakeSlot(*plans_[part.plan_index].slots[class_index]);
-  if (!outcome_.status.ok()) return;  // finishing an older part to get the slot failed
+  if (!outcome_.status.ok()) return;  // an older part failed while this one waited
 
   outcome_.predicted_compute += plans_[part.plan_index].plan->predicted_compute();
   const Time copy_start = clock_.Now();

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/infer_request.h"
 
 namespace sluice::rpc {
 
@@ -17,9 +18,7 @@ namespace sluice::rpc {
 /// accept 8 KiB of headers.
 inline constexpr size_t kMaxMessageBytes = 2048;
 
-/// Type URL under which an absl::Status carries after how many milliseconds a client may retry, as decimal text
-/// (negative: never). It becomes trailing metadata `grpc-retry-pushback-ms`.
-inline constexpr absl::string_view kRetryPushbackUrl = "sluice/retry-pushback-ms";
+using server::kRetryPushbackUrl;
 
 /// The only mapping from our errors to gRPC's: code by code, with the message made printable and cut.
 grpc::Status ToGrpcStatus(const absl::Status& status);

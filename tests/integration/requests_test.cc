@@ -64,6 +64,13 @@ TEST_F(ServerTest, CutsALargeRequestAndPutsItTogetherAgain) {
   }
 }
 
+TEST_F(ServerTest, PartsOfOneRequestNeverWaitForEachOtherAtTheGate) {
+  // Three rows are two parts in two slots of different plans. Begun together by one thread, the second waited at the
+  // gate for room that only the first one's end would return. A latency-capable model keeps the window small.
+  Start(SmallConfig());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(Infer(Request("double", 3), nullptr, "standard").ok());
+}
+
 TEST_F(ServerTest, DeadlineEndsAnExecutingRequest) {
   Start(SmallConfig());
   auto call = Begin(kLongRows, RequestClass::kBatch, absl::Milliseconds(30));

@@ -118,7 +118,9 @@ void ServerTest::Start(server::ServerConfig config) {
   const absl::Status loaded = server_->LoadModels();
   ASSERT_TRUE(loaded.ok()) << loaded;
   const std::string address = absl::StrCat("127.0.0.1:", server_->grpc_port());
-  auto client = client::Client::Connect({.address = address});
+  client::ClientOptions options;
+  options.address = address;
+  auto client = client::Client::Connect(options);
   ASSERT_TRUE(client.ok()) << client.status();
   client_ = *std::move(client);
   channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());

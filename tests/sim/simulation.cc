@@ -34,7 +34,7 @@ bool Simulation::Run() {
   ScheduleFaults();
   if (scenario_.checks_computed_share) loop_.After(absl::Milliseconds(50), [this] { CheckComputedShare(); });
   // Far more than any run needs: a run that goes on for ever is a failure too.
-  const int64_t most_events = 20'000 + int64_t{5'000} * scenario_.request_count;
+  const int64_t most_events = 200'000 + int64_t{500} * scenario_.request_count;
   for (int64_t i = 0; !failure_.found() && loop_.RunOne(); ++i) {
     device_side_.RunNotified();
     for (const auto& each : lanes_) each->checker.CheckCounts(each->core.counts(), loop_.now());

@@ -138,7 +138,7 @@ TEST(MatMul, MultipliesOtherTypes) {
   EXPECT_EQ(
       RunKernel<int64_t>(libraries.fast().PrepareMatMul(d),
                          Inputs(std::vector<int64_t>{1, -2, INT64_MAX, INT64_MAX}, std::vector<int64_t>{3, 4}), 2),
-      (std::vector<int64_t>{-5, -7}));
+      (std::vector<int64_t>{-5, INT64_MAX - 6}));
   const MatMulDescription e{.type = DataType::kFp64, .a = {1, 2}, .b = {1, 2}, .transpose_b = true};
   EXPECT_EQ(RunKernel<double>(libraries.fast().PrepareMatMul(e),
                               Inputs(std::vector<double>{0.5, 2}, std::vector<double>{3, 0.25}), 1),

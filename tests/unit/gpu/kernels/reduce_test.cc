@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/kernels/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -65,13 +66,16 @@ TEST(Reduce, MatchesDefinition) {
   }
 }
 
-// Goal: a long sum does not lose its small terms. Method: 2^24 + 2^20 ones, where a float sum stops at 2^24.
+// Goal: a long sum does not lose its small terms, in no lane. Method: large values first, then ones that a float total
+// of 2^24 would swallow, as a row and as columns.
 TEST(Reduce, SumsInDouble) {
   Libraries libraries;
-  const int64_t count = (1 << 24) + (1 << 20);
-  const std::vector<float> ones(count, 1.0f);
-  EXPECT_THAT(RunKernel<float>(libraries.fast().PrepareReduce({.input = {count}, .axes = {0}}), Inputs(ones), 1),
-              ElementsAre(static_cast<float>(count)));
+  std::vector<float> values(16 * 1001, 1.0f);
+  std::fill(values.begin(), values.begin() + 16, 0x1p24f);
+  EXPECT_THAT(RunKernel<float>(libraries.fast().PrepareReduce({.input = {16016}, .axes = {0}}), Inputs(values), 1),
+              ElementsAre(0x1p28f + 16000.0f));
+  EXPECT_EQ(RunKernel<float>(libraries.fast().PrepareReduce({.input = {1001, 16}, .axes = {0}}), Inputs(values), 16),
+            std::vector<float>(16, 0x1p24f + 1000.0f));
 }
 
 // Goal: integers, bytes, NaN and empty folds. Method: by hand.

@@ -18,12 +18,14 @@ namespace {
 
 std::vector<std::unique_ptr<Slot>> EmptySlots(size_t count) {
   std::vector<std::unique_ptr<Slot>> slots(count);
-  for (auto& slot : slots) slot = std::make_unique<Slot>();
+  for (auto &slot : slots)
+    slot = std::make_unique<Slot>();
   return slots;
 }
 
 TEST(SlotPoolTest, GivesEachSlotOnceAndTakesItBack) {
-  // Goal: never more leases than slots, and a lease returns its slot when it dies or is overwritten. Method: take all.
+  // Goal: never more leases than slots, and a lease returns its slot when it
+  // dies or is overwritten. Method: take all.
   SlotPool pool(EmptySlots(2));
   SlotLease first = pool.TryAcquire();
   SlotLease second = pool.TryAcquire();
@@ -32,7 +34,8 @@ TEST(SlotPoolTest, GivesEachSlotOnceAndTakesItBack) {
   EXPECT_NE(first.get(), second.get());
   EXPECT_FALSE(pool.TryAcquire());
   const SlotLease moved = std::move(first);
-  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): a moved-from lease is empty
+  EXPECT_FALSE(
+      first); // NOLINT(bugprone-use-after-move): a moved-from lease is empty
   EXPECT_EQ(pool.free_count(), 0u);
   second = SlotLease();
   EXPECT_EQ(pool.free_count(), 1u);
@@ -40,7 +43,8 @@ TEST(SlotPoolTest, GivesEachSlotOnceAndTakesItBack) {
 }
 
 TEST(SlotPoolTest, AcquireEndsAtTheDeadlineAndAtStop) {
-  // Goal: a wait in vain is bounded. Method: no free slot; a deadline that has passed, and a flag set meanwhile.
+  // Goal: a wait in vain is bounded. Method: no free slot; a deadline that has
+  // passed, and a flag set meanwhile.
   const MonotonicClock clock{};
   SlotPool pool(EmptySlots(1));
   const SlotLease taken = pool.TryAcquire();
@@ -52,7 +56,8 @@ TEST(SlotPoolTest, AcquireEndsAtTheDeadlineAndAtStop) {
 }
 
 TEST(SlotPoolTest, AcquireIsWokenByARelease) {
-  // Goal: threads share one slot without end. Method: four threads, each takes it many times; a lost wake-up hangs.
+  // Goal: threads share one slot without end. Method: four threads, each takes
+  // it many times; a lost wake-up hangs.
   const MonotonicClock clock{};
   SlotPool pool(EmptySlots(1));
   std::atomic<int> holders = 0;
@@ -63,7 +68,8 @@ TEST(SlotPoolTest, AcquireIsWokenByARelease) {
       threads.emplace_back("request", [&] {
         for (int round = 0; round < 2000; ++round) {
           const SlotLease lease = pool.Acquire(clock, Time::Infinite());
-          if (holders.fetch_add(1) + 1 > 1) worst = 2;
+          if (holders.fetch_add(1) + 1 > 1)
+            worst = 2;
           holders.fetch_sub(1);
         }
       });
@@ -74,17 +80,19 @@ TEST(SlotPoolTest, AcquireIsWokenByARelease) {
 }
 
 TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostOneMebibyte) {
-  // Goal: chunks are bounded, never span tensors, skip empty ones. Method: tensors around the bound; add up.
+  // Goal: chunks are bounded, never span tensors, skip empty ones. Method:
+  // tensors around the bound; add up.
   std::vector<std::byte> memory(size_t{4} << 20);
   std::vector<SlotTensor> tensors;
   size_t offset = 0;
-  for (const size_t size : {size_t{0}, size_t{10}, kChunkBytes, kChunkBytes + 1, size_t{0}}) {
-    std::byte* data = memory.data() + offset;
+  for (const size_t size :
+       {size_t{0}, size_t{10}, kChunkBytes, kChunkBytes + 1, size_t{0}}) {
+    std::byte *data = memory.data() + offset;
     tensors.push_back({{data, data, size}, {data, size}});
     offset += size;
   }
   std::vector<size_t> sizes;
-  const std::byte* next = memory.data();
+  const std::byte *next = memory.data();
   for (ChunkCursor cursor(tensors); !cursor.done();) {
     const Chunk chunk = cursor.Next();
     EXPECT_EQ(chunk.pinned.data, next);
@@ -97,5 +105,5 @@ TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostOneMebibyte) {
   EXPECT_TRUE(ChunkCursor().done());
 }
 
-}  // namespace
-}  // namespace sluice::gpu
+} // namespace
+} // namespace sluice::gpu

@@ -147,7 +147,7 @@ def build() -> onnx.ModelProto:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path,
-                        default=pathlib.Path(__file__).resolve().parent / "resnet50" / "1" / "model.onnx",
+                        default=pathlib.Path(__file__).resolve().parent.parent / "models" / "resnet50" / "1" / "model.onnx",
                         help="file to write (default: %(default)s)")
     arguments = parser.parse_args()
     model = build()

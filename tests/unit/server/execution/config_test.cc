@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+// Goal: flags mean what --help says, and wrong ones stop the start with a sentence that names the flag. Method: tables.
+#include "server/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace sluice::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<ParsedFlags> Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "sluice-server");
+  return ParseFlags(static_cast<int>(arguments.size()), arguments.data());
+}
+
+TEST(ParseFlags, ReadsValuesAndKeepsDefaults) {
+  const auto flags = Parse({"--model-repository", "models", "--grpc-port=0", "--compute-window-us=250.5", "--gate=off",
+                            "--exit-timeout-secs", "1.5", "--devices=host:2"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->config.model_repository, "models");
+  EXPECT_EQ(flags->config.grpc_port, 0);
+  EXPECT_EQ(flags->config.metrics_port, 8002);
+  EXPECT_EQ(flags->config.compute_window, absl::Microseconds(250.5));
+  EXPECT_EQ(flags->config.exit_timeout, absl::Seconds(1.5));
+  EXPECT_FALSE(flags->config.gate);
+  EXPECT_FALSE(flags->exit_now);
+}
+
+TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
+  const std::vector<std::pair<std::vector<const char*>, std::string>> table = {
+      {{}, "--model-repository"},
+      {{"--model-repository", "m", "--grpc-port", "99999"}, "--grpc-port"},
+      {{"--model-repository", "m", "--grpc-port", "-1"}, "--grpc-port"},
+      {{"--model-repository", "m", "--grpc-port", "many"}, "--grpc-port"},
+      {{"--model-repository", "m", "--metrics-port", "65536"}, "--metrics-port"},
+      {{"--model-repository", "m", "--metrics-port", "8001"}, "--metrics-port"},
+      {{"--model-repository", "m", "--io-threads", "0"}, "--io-threads"},
+      {{"--model-repository", "m", "--io-threads", "5"}, "--io-threads"},
+      {{"--model-repository", "m", "--request-threads", "1"}, "--request-threads"},
+      {{"--model-repository", "m", "--request-threads", "9"}, "--request-threads"},
+      {{"--model-repository", "m", "--batch-streams", "5"}, "--batch-streams"},
+      {{"--model-repository", "m", "--batch-min-share", "1.5"}, "--batch-min-share"},
+      {{"--model-repository", "m", "--compute-window-us", "0"}, "--compute-window-us"},
+      {{"--model-repository", "m", "--queue-requests", "0"}, "--queue-requests"},
+      {{"--model-repository", "m", "--queue-bytes", "10"}, "--queue-bytes"},
+      {{"--model-repository", "m", "--max-message-bytes", "3000000000"}, "--max-message-bytes"},
+      {{"--model-repository", "m", "--host-threads", "1000"}, "--host-threads"},
+      {{"--model-repository", "m", "--exit-timeout-secs", "-1"}, "--exit-timeout-secs"},
+      {{"--model-repository", "m", "--gate", "ajar"}, "--gate"},
+      {{"--model-repository", "m", "--devices", "cuda:0"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "host:0"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "host:9"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "tpu"}, "--devices"},
+      {{"--model-repository", "m", "--turbo"}, "--turbo"},
+  };
+  for (const auto& [arguments, word] : table) {
+    const auto flags = Parse(arguments);
+    ASSERT_FALSE(flags.ok()) << word;
+    EXPECT_EQ(flags.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(flags.status().message()), HasSubstr(word));
+  }
+}
+
+TEST(ParseFlags, HealthcheckNeedsNoRepository) {
+  const auto flags = Parse({"healthcheck", "--grpc-port", "9001"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->health_check_port, 9001);
+}
+
+TEST(ParseDevices, CountsHostDevices) {
+  EXPECT_EQ(*ParseDevices("auto"), 1);
+  EXPECT_EQ(*ParseDevices("host"), 1);
+  EXPECT_EQ(*ParseDevices("host:8"), 8);
+  EXPECT_FALSE(ParseDevices("host:").ok());
+  EXPECT_FALSE(ParseDevices("").ok());
+}
+
+TEST(UsableCpuCount, IsAtLeastOne) { EXPECT_GE(UsableCpuCount(), 1); }
+
+}  // namespace
+}  // namespace sluice::server
