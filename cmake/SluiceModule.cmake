@@ -11,13 +11,23 @@ function(sluice_module)
   target_link_libraries(sluice_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
 endfunction()
 
+# The tests that CI runs under a sanitizer, and nothing else, so that its builds stay affordable.
+add_custom_target(sluice_asan_tests)
+add_custom_target(sluice_tsan_tests)
+
 # sluice_test(NAME name SOURCES ... DEPS ... [LABELS ...] [ENVIRONMENT ...] [ARGS ...]): a GoogleTest binary and its CTest
-# entry. Tests name their label (unit, conformance, sim, fault, integration, interop, gpu).
+# entry. Tests name their label (unit, conformance, sim, fault, integration, interop, gpu) and
+# the sanitizers they run under in CI (asan, tsan).
 function(sluice_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS;ENVIRONMENT;ARGS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_ARGS})
+  foreach(sanitizer IN ITEMS asan tsan)
+    if("${sanitizer}" IN_LIST ARG_LABELS)
+      add_dependencies(sluice_${sanitizer}_tests ${ARG_NAME})
+    endif()
+  endforeach()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()

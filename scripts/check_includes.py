@@ -29,7 +29,7 @@ ALLOWED = {
 GUARDED = [
     (re.compile(r"^(grpc|grpcpp|google/protobuf)/|\.pb\.h$"),
      ["proto", "server/rpc", "server/repository", "server/execution/statistics.cc",
-      "server/served_model.h", "server/health_check.cc", "client", "tests"]),
+      "server/served_model.h", "client", "tests"]),
     (re.compile(r"^prometheus/|^CivetServer\.h$"), ["server/metrics"]),
     (re.compile(r"^(cuda|cublas|cudnn|nvml)\w*\.h$"), ["gpu/cuda", "gpu/kernels"]),
     (re.compile(r"^oneapi/|^dnnl"), ["gpu/kernels"]),

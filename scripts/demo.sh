@@ -9,11 +9,11 @@ usage() {
   cat <<'HELP'
 usage: scripts/demo.sh [--build DIR] [--seconds N]
   --build DIR  use the programs built there instead of building the release preset
-  --seconds N  length of each load phase (default 12)
+  --seconds N  length of each load phase (default 10)
 exit codes: 0 every step worked, 1 one did not, 2 usage
 HELP
 }
-build= seconds=12
+build= seconds=10
 while (($#)); do
   case "$1" in
     --build) build=${2:?--build needs a folder}; shift ;;

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/config.h"
-#include "server/health_check.h"
+#include "server/rpc/health_check.h"
 #include "server/server.h"
 
 namespace sluice::server {
@@ -101,7 +101,7 @@ int Run(int argc, char** argv) {
     return kExitUsage;
   }
   if (flags->exit_now) return kExitOk;
-  if (flags->health_check_port != 0) return CheckHealth(flags->health_check_port) ? kExitOk : kExitFailed;
+  if (flags->health_check_port != 0) return rpc::CheckHealth(flags->health_check_port) ? kExitOk : kExitFailed;
   if (const absl::Status status = CheckEnvironment(); !status.ok()) return Fail(status, kExitUsage);
   RaiseDescriptorLimit();
 

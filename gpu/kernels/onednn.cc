@@ -77,7 +77,7 @@ Layout RowMajor(const dnnl::memory::dims& dims) {
 std::string LayoutName(const Layout& layout) {
   const dnnl_memory_desc_t& d = layout.data;
   if (d.format_kind != dnnl_blocked || d.extra.flags != 0) return "";
-  std::string name = "onednn";
+  std::string name = " onednn";
   for (int i = 0; i < d.ndims; ++i) {
     absl::StrAppend(&name, " ", d.dims[i], "/", d.padded_dims[i], ":", d.format_desc.blocking.strides[i]);
   }
@@ -145,7 +145,9 @@ class Recipe {
       SLUICE_ASSIGN_OR_RETURN(HostConstant plain, HostConstant::MakePlain(pool, constant));
       return Keep(std::move(plain));
     }
-    const std::string name = LayoutName(layout);
+    // Both layouts: a square matrix given as it is and transposed packs to different bytes of one layout.
+    std::string name = LayoutName(layout);
+    if (!name.empty()) absl::StrAppend(&name, " from", LayoutName(given));
     const auto pack = [&](std::span<std::byte> destination) -> absl::Status {
       try {
         dnnl::memory source(given, engine_, const_cast<std::byte*>(constant.data.data()));

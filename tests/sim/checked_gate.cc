@@ -139,6 +139,10 @@ void CheckedGate::CheckRefused(gpu::Engine engine, RequestClass request_class, a
                                Time retry_at) {
   const Time now = loop_.now();
   if (retry_at <= now) failure_.Report(now, "refused, and told to ask again at once");
+  // Nothing notifies when a token lapses: only the time that was told does. (A full window does notify.)
+  if (blocked && on_device_ == 0 && HasRoom(engine, cost) && retry_at > EarliestReady() + options_.compute_window) {
+    failure_.Report(now, "told to ask again only after the token has lapsed");
+  }
   // Standard also waits for the turn of an owed batch unit, which only the gate knows.
   const bool behind_others =
       request_class == RequestClass::kBatch ? standard_waiting_ > 0 : batch_pending_ && options_.batch_min_share > 0;

@@ -326,8 +326,10 @@ void DeviceSide::Stop(uint64_t id) {
   if (execution == nullptr || execution->stopped) return;
   execution->stopped = true;
   if (!execution->issued) return;
-  if (execution->request_class == RequestClass::kStandard) RunStandard(id);
-  if (execution->request_class == RequestClass::kBatch) RunLauncher();
+  // Running it may end it.
+  const RequestClass request_class = execution->request_class;
+  if (request_class == RequestClass::kStandard) RunStandard(id);
+  if (request_class == RequestClass::kBatch) RunLauncher();
 }
 
 void DeviceSide::End(uint64_t id, bool succeeded) {

@@ -313,9 +313,19 @@ absl::Status FaultyDevice::Destroy(StreamRef stream) {
   }
   return Drop(streams_, stream.handle, stream);
 }
-absl::Status FaultyDevice::Destroy(EventRef event) { return Drop(events_, event.handle, event); }
-absl::Status FaultyDevice::Destroy(TimedEventRef event) { return Drop(timed_events_, event.handle, event); }
-absl::Status FaultyDevice::Destroy(GraphRef graph) { return Drop(graphs_, graph.handle, graph); }
+// Every kind waits: a slot's launches are ordinary memory between its events and its buffers, and go after the events.
+absl::Status FaultyDevice::Destroy(EventRef event) {
+  DrainIfLost();
+  return Drop(events_, event.handle, event);
+}
+absl::Status FaultyDevice::Destroy(TimedEventRef event) {
+  DrainIfLost();
+  return Drop(timed_events_, event.handle, event);
+}
+absl::Status FaultyDevice::Destroy(GraphRef graph) {
+  DrainIfLost();
+  return Drop(graphs_, graph.handle, graph);
+}
 absl::Status FaultyDevice::Destroy(DeviceSpan memory) {
   DrainIfLost();
   return Drop(device_memory_, memory.data, memory);

@@ -180,6 +180,24 @@ TEST(MatMul, SharesPackedWeightsBetweenBuckets) {
   }
 }
 
+// Goal: one square constant used straight and transposed is not mixed up in the pool. Method: both over one pool.
+TEST(MatMul, KeepsTransposesApartInThePool) {
+  std::mt19937 random(8);
+  Libraries libraries;
+  for (const auto& [name, library] : libraries.all()) {
+    TestPackedWeights pool;
+    Case test{{.a = {3, 40}, .b = {40, 40}}, RandomFloats(random, 120), RandomFloats(random, 1600), {}};
+    for (const bool transpose : {false, true}) {
+      test.description.transpose_b = transpose;
+      const std::vector<double> expected = Reference(test, {3, 40});
+      MatMulDescription d = test.description;
+      d.b_constant = ConstantOf("w", {40, 40}, test.b);
+      d.packed_weights = &pool;
+      ExpectNear(RunKernel<float>(library->PrepareMatMul(d), Inputs(test.a), 120), expected, 2e-5, name);
+    }
+  }
+}
+
 // Goal: descriptions that do not fit are refused by name. Method: one thing wrong at a time.
 TEST(MatMul, RefusesInconsistentDescriptions) {
   Libraries libraries;

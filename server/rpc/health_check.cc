@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "server/health_check.h"
+#include "server/rpc/health_check.h"
 
 #include <grpcpp/create_channel.h>
 
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "health.grpc.pb.h"
 
-namespace sluice::server {
+namespace sluice::rpc {
 
 bool CheckHealth(int grpc_port) {
   const auto channel = grpc::CreateChannel(absl::StrCat("127.0.0.1:", grpc_port), grpc::InsecureChannelCredentials());
@@ -24,4 +24,4 @@ bool CheckHealth(int grpc_port) {
   return serving;
 }
 
-}  // namespace sluice::server
+}  // namespace sluice::rpc
