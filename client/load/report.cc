@@ -7,11 +7,11 @@
 #include <fstream>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/ascii.h"
 #include "client/text_table.h"
 #include "nlohmann/json.hpp"
 

@@ -21,35 +21,28 @@ using absl::Milliseconds;
 constexpr RequestClass kStandard = RequestClass::kStandard;
 constexpr RequestClass kBatch = RequestClass::kBatch;
 
-Time At(int64_t microseconds) {
-  return Time::FromNanoseconds(1'000'000'000 + microseconds * 1000);
-}
+Time At(int64_t microseconds) { return Time::FromNanoseconds(1'000'000'000 + microseconds * 1000); }
 
 /// A gate with a latency-capable model, so that the window is 60 us.
 class GateTest : public ::testing::Test {
-protected:
+ protected:
   GateTest() : GateTest(GateOptions()) {}
-  explicit GateTest(const GateOptions &options) : gate_(options) {
+  explicit GateTest(const GateOptions& options) : gate_(options) {
     gate_.SetLatencyCapable(true);
     gate_.SetBatchPending(true, At(0));
   }
-  bool Granted(Engine engine, RequestClass request_class, int64_t predicted_us,
-               int64_t now_us) {
-    return gate_
-        .TryGrant(engine, request_class, Microseconds(predicted_us), At(now_us))
-        .granted;
+  bool Granted(Engine engine, RequestClass request_class, int64_t predicted_us, int64_t now_us) {
+    return gate_.TryGrant(engine, request_class, Microseconds(predicted_us), At(now_us)).granted;
   }
-  void Complete(Engine engine, RequestClass request_class, int64_t predicted_us,
-                int64_t now_us) {
-    gate_.Complete(engine, request_class, Microseconds(predicted_us),
-                   Microseconds(predicted_us), At(now_us));
+  void Complete(Engine engine, RequestClass request_class, int64_t predicted_us, int64_t now_us) {
+    gate_.Complete(engine, request_class, Microseconds(predicted_us), Microseconds(predicted_us), At(now_us));
   }
 
   Gate gate_;
 };
 
 class GateWithoutFloorTest : public GateTest {
-protected:
+ protected:
   static GateOptions Options() {
     GateOptions options;
     options.batch_min_share = 0;
@@ -87,21 +80,15 @@ TEST_F(GateTest, AUnitIsGrantedOnlyIfItEndsBeforeTheEarliestReadyTime) {
   const GateToken latest = gate_.Announce(At(0), At(600));
   EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 0));
   EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 0));
-  const Grant third =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(0));
+  const Grant third = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(0));
   EXPECT_FALSE(third.granted);
-  EXPECT_EQ(third.retry_at, At(110))
-      << "when the token lapses, if nothing happens before";
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 10, 0))
-      << "a shorter one still fits";
-  EXPECT_TRUE(Granted(Engine::kHostToDevice, kBatch, 40, 0))
-      << "the engines have windows of their own";
-  EXPECT_FALSE(Granted(Engine::kHostToDevice, kBatch, 20, 0))
-      << "chunks obey the ready time too";
+  EXPECT_EQ(third.retry_at, At(110)) << "when the token lapses, if nothing happens before";
+  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 10, 0)) << "a shorter one still fits";
+  EXPECT_TRUE(Granted(Engine::kHostToDevice, kBatch, 40, 0)) << "the engines have windows of their own";
+  EXPECT_FALSE(Granted(Engine::kHostToDevice, kBatch, 20, 0)) << "chunks obey the ready time too";
   gate_.Release(token, false);
   Complete(Engine::kCompute, kBatch, 10, 50);
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 50))
-      << "the next token is not ready for long";
+  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 50)) << "the next token is not ready for long";
   gate_.Release(later, false);
   gate_.Release(latest, false);
 }
@@ -131,15 +118,11 @@ TEST_F(GateTest, TheComputeWindowBoundsPredictedTime) {
   Complete(Engine::kCompute, kStandard, 30, 20);
   EXPECT_EQ(gate_.last_completion(Engine::kCompute), At(20));
   int granted = 0;
-  while (
-      gate_.TryGrant(Engine::kCompute, kStandard, absl::Nanoseconds(1), At(20))
-          .granted)
-    ++granted;
+  while (gate_.TryGrant(Engine::kCompute, kStandard, absl::Nanoseconds(1), At(20)).granted) ++granted;
   EXPECT_EQ(granted, 60) << "each counts as a microsecond";
   EXPECT_EQ(gate_.in_flight_count(Engine::kCompute), 60);
   for (; granted > 0; --granted) {
-    gate_.Complete(Engine::kCompute, kStandard, absl::Nanoseconds(1),
-                   absl::Nanoseconds(1), At(20));
+    gate_.Complete(Engine::kCompute, kStandard, absl::Nanoseconds(1), absl::Nanoseconds(1), At(20));
   }
   EXPECT_TRUE(Granted(Engine::kCompute, kStandard, 0, 20));
   EXPECT_FALSE(Granted(Engine::kCompute, kStandard, 0, 20));
@@ -151,11 +134,9 @@ TEST_F(GateTest, WithoutALatencyModelTheWindowIsTheIdleOne) {
   // Goal: the window depends on the models that are loaded. Method: fill it in
   // both states.
   gate_.SetLatencyCapable(false);
-  for (int i = 0; i < 20; ++i)
-    EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 100, 0));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 100, 0));
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 100, 0));
-  for (int i = 0; i < 20; ++i)
-    Complete(Engine::kCompute, kBatch, 100, 100);
+  for (int i = 0; i < 20; ++i) Complete(Engine::kCompute, kBatch, 100, 100);
   gate_.SetLatencyCapable(true);
   EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 50, 200));
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 50, 200));
@@ -179,8 +160,7 @@ TEST_F(GateTest, ATokenLapsesOneWindowAfterItsReadyTime) {
   // ready_at + 60 us, then enter with the lapsed token.
   const GateToken token = gate_.Announce(At(0), At(100));
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 90));
-  EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 159))
-      << "a ready time that has passed still closes the gate";
+  EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 159)) << "a ready time that has passed still closes the gate";
   EXPECT_EQ(gate_.counters().lapsed_tokens, 0u);
   EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 160));
   EXPECT_EQ(gate_.counters().lapsed_tokens, 1u);
@@ -204,8 +184,7 @@ TEST_F(GateTest, AReannouncedTokenHasTheNewReadyTime) {
   EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 220));
   gate_.Release(token, false);
   gate_.Reannounce(token, At(100'000));
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 99'990))
-      << "a released token announces nothing";
+  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 99'990)) << "a released token announces nothing";
 }
 
 TEST_F(GateTest, ReleaseIsIdempotentAndNeverTouchesASuccessor) {
@@ -233,20 +212,17 @@ TEST_F(GateTest, RequestsBeyondTheLastTokenAreCountedAndGateOnTheDevice) {
   // Goal: token places are bounded and running out of them is safe. Method:
   // take all, take one more.
   std::vector<GateToken> tokens;
-  for (int i = 0; i < Gate::kMaxTokens; ++i)
-    tokens.push_back(gate_.Announce(At(0), At(1'000'000)));
+  for (int i = 0; i < Gate::kMaxTokens; ++i) tokens.push_back(gate_.Announce(At(0), At(1'000'000)));
   const GateToken none = gate_.Announce(At(0), At(10));
   EXPECT_TRUE(tokens.back());
   EXPECT_FALSE(none);
   EXPECT_EQ(gate_.counters().untracked_tokens, 1u);
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 5))
-      << "it announces nothing";
+  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, 5)) << "it announces nothing";
   gate_.EnterDevice(none);
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 5));
   gate_.Release(none, true);
   EXPECT_EQ(gate_.latency_on_device(), 0);
-  for (const GateToken token : tokens)
-    gate_.Release(token, false);
+  for (const GateToken token : tokens) gate_.Release(token, false);
   EXPECT_TRUE(gate_.Announce(At(0), At(10)));
 }
 
@@ -263,25 +239,21 @@ TEST_F(GateTest, BatchWaitsWhileStandardDoes) {
 /// Batch units of 20 us against a latency request that never leaves the device:
 /// asks when told, returns each unit as over at once, and reports what was
 /// granted in each second.
-std::vector<absl::Duration> GrantedPerSecond(Gate &gate, int seconds) {
+std::vector<absl::Duration> GrantedPerSecond(Gate& gate, int seconds) {
   std::vector<absl::Duration> granted(static_cast<size_t>(seconds));
   Time now = At(0);
   while (true) {
-    const Grant grant =
-        gate.TryGrant(Engine::kCompute, kBatch, Microseconds(20), now);
+    const Grant grant = gate.TryGrant(Engine::kCompute, kBatch, Microseconds(20), now);
     if (grant.granted) {
       now = now + Microseconds(20);
-      gate.Complete(Engine::kCompute, kBatch, Microseconds(20),
-                    Microseconds(20), now);
+      gate.Complete(Engine::kCompute, kBatch, Microseconds(20), Microseconds(20), now);
     } else {
       EXPECT_GT(grant.retry_at, now) << "an asker that obeys must not spin";
       now = std::max(grant.retry_at, now + absl::Nanoseconds(1));
     }
     const auto second = static_cast<size_t>(absl::ToInt64Seconds(now - At(0)));
-    if (second >= granted.size())
-      return granted;
-    if (grant.granted)
-      granted[second] += Microseconds(20);
+    if (second >= granted.size()) return granted;
+    if (grant.granted) granted[second] += Microseconds(20);
   }
 }
 
@@ -303,8 +275,7 @@ TEST_F(GateWithoutFloorTest, AShareOfZeroTurnsTheFloorOff) {
   // minute of gate time.
   gate_.EnterDevice({});
   for (int64_t us = 0; us < 60'000'000; us += 10'000) {
-    const Grant grant =
-        gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(1), At(us));
+    const Grant grant = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(1), At(us));
     ASSERT_FALSE(grant.granted);
     ASSERT_TRUE(grant.retry_at.is_infinite());
   }
@@ -316,22 +287,19 @@ TEST_F(GateTest, AnOwedUnitWaitsForAQuietMomentFirst) {
   // around 10.4 ms.
   const GateToken token = gate_.Announce(At(0), At(10));
   gate_.EnterDevice(token);
-  const Grant first =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(0));
+  const Grant first = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(0));
   EXPECT_FALSE(first.granted);
   EXPECT_GE(first.retry_at, At(10'400));
   EXPECT_LE(first.retry_at, At(10'401));
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 5'000));
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 10'399));
-  const Grant owed =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(10'402));
+  const Grant owed = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(10'402));
   EXPECT_TRUE(owed.granted);
   EXPECT_TRUE(owed.owed);
   EXPECT_EQ(gate_.counters().owed_grants, 1u);
   Complete(Engine::kCompute, kBatch, 20, 10'422);
   gate_.Release(token, true);
-  const Grant quiet =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(10'430));
+  const Grant quiet = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(10'430));
   EXPECT_TRUE(quiet.granted);
   EXPECT_FALSE(quiet.owed) << "no token was in the way";
 }
@@ -344,8 +312,7 @@ TEST_F(GateTest, WhatBatchIsGrantedPaysItsDebt) {
     const int64_t start = round * 10'000;
     const GateToken token = gate_.Announce(At(start), At(start));
     gate_.EnterDevice(token);
-    for (int64_t us = 0; us < 9'000; us += 20)
-      EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, start + us));
+    for (int64_t us = 0; us < 9'000; us += 20) EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, start + us));
     gate_.Release(token, true);
     for (int64_t us = 9'000; us < 10'000; us += 20) {
       EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, start + us));
@@ -356,7 +323,7 @@ TEST_F(GateTest, WhatBatchIsGrantedPaysItsDebt) {
 }
 
 class GateWithLongOwedWaitTest : public GateTest {
-protected:
+ protected:
   static GateOptions Options() {
     GateOptions options;
     options.max_owed_wait = absl::Seconds(10);
@@ -371,8 +338,7 @@ TEST_F(GateWithLongOwedWaitTest, DebtIsBoundedByOneSecondsShare) {
   // that moment.
   gate_.EnterDevice({});
   const int64_t end = 11'000'000;
-  for (int64_t us = 0; us < 10'000'000; us += 500'000)
-    EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, us));
+  for (int64_t us = 0; us < 10'000'000; us += 500'000) EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, us));
   int granted = 0;
   while (granted < 100'000 && Granted(Engine::kCompute, kBatch, 20, end)) {
     ++granted;
@@ -391,8 +357,7 @@ TEST_F(GateTest, AnOwedUnitIsGrantedAgainstAnAnnouncedToken) {
     EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, us));
   }
   gate_.Reannounce(token, At(10'412));
-  const Grant grant =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(10'402));
+  const Grant grant = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(10'402));
   EXPECT_TRUE(grant.granted);
   EXPECT_TRUE(grant.owed);
   EXPECT_EQ(gate_.counters().owed_grants, 1u);
@@ -406,8 +371,7 @@ TEST_F(GateTest, AUnitThatWasNeverLaunchedIsNotPaidFor) {
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 0));
   const int64_t minute = 60'000'000;
   EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 20, minute));
-  gate_.Complete(Engine::kCompute, kBatch, Microseconds(20),
-                 absl::ZeroDuration(), At(minute));
+  gate_.Complete(Engine::kCompute, kBatch, Microseconds(20), absl::ZeroDuration(), At(minute));
   EXPECT_EQ(gate_.in_flight_count(Engine::kCompute), 0);
   int granted = 0;
   while (granted < 10'000 && Granted(Engine::kCompute, kBatch, 20, minute)) {
@@ -422,15 +386,13 @@ TEST_F(GateTest, BatchThatHoldsItselfUpIsOwedNothing) {
   // in which batch's own window is full or it has no work, then latency work;
   // the unit must wait the whole time again.
   EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 60, 0));
-  for (int64_t us = 0; us < 500'000; us += 100)
-    EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, us));
+  for (int64_t us = 0; us < 500'000; us += 100) EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, us));
   Complete(Engine::kCompute, kBatch, 60, 500'000);
   gate_.SetBatchPending(false, At(500'000));
   const GateToken token = gate_.Announce(At(500'000), At(500'000));
   gate_.EnterDevice(token);
   gate_.SetBatchPending(true, At(900'000));
-  const Grant grant =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(900'000));
+  const Grant grant = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(900'000));
   EXPECT_FALSE(grant.granted);
   EXPECT_GE(grant.retry_at, At(910'400));
 }
@@ -441,11 +403,9 @@ TEST_F(GateTest, WithoutPendingWorkNothingIsOwed) {
   gate_.EnterDevice({});
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 0));
   gate_.SetBatchPending(false, At(10));
-  EXPECT_TRUE(gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(20))
-                  .retry_at.is_infinite());
+  EXPECT_TRUE(gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(20)).retry_at.is_infinite());
   gate_.SetBatchPending(true, At(40'000));
-  const Grant grant =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(40'000));
+  const Grant grant = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(40'000));
   EXPECT_FALSE(grant.granted);
   EXPECT_GE(grant.retry_at, At(50'389)) << "10 us of the 400 had been counted";
 }
@@ -462,8 +422,7 @@ TEST_F(GateTest, EachEngineOwesItsOwnShare) {
     Complete(Engine::kHostToDevice, kBatch, 20, 10'402);
   }
   int units = 0;
-  for (; Granted(Engine::kCompute, kBatch, 20, 10'402); ++units)
-    Complete(Engine::kCompute, kBatch, 20, 10'402);
+  for (; Granted(Engine::kCompute, kBatch, 20, 10'402); ++units) Complete(Engine::kCompute, kBatch, 20, 10'402);
   EXPECT_EQ(chunks, 26) << "5 % of 10.4 ms";
   EXPECT_EQ(units, 26);
 }
@@ -477,8 +436,7 @@ TEST_F(GateTest, DebtIsForgottenAfterASecondWithoutWork) {
   EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 20, 5'000));
   gate_.SetBatchPending(false, At(5'000));
   gate_.SetBatchPending(true, At(5'000'000));
-  const Grant grant =
-      gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(5'000'000));
+  const Grant grant = gate_.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(5'000'000));
   EXPECT_FALSE(grant.granted);
   EXPECT_GE(grant.retry_at, At(5'010'400));
 }
@@ -499,8 +457,7 @@ TEST_F(GateTest, BatchGetsItsShareAgainstStandard) {
       Complete(Engine::kCompute, kStandard, 20, us);
       --standard_in_flight;
     }
-    while (Granted(Engine::kCompute, kStandard, 20, us))
-      ++standard_in_flight;
+    while (Granted(Engine::kCompute, kStandard, 20, us)) ++standard_in_flight;
     if (Granted(Engine::kCompute, kBatch, 20, us)) {
       ++batch_in_flight;
       batch_time += Microseconds(20);
@@ -520,10 +477,8 @@ TEST(GateDisabledTest, GrantsEverythingInsideItsWindow) {
   gate.SetLatencyCapable(true);
   gate.EnterDevice(gate.Announce(At(0), At(0)));
   gate.SetStandardWaiting(1);
-  EXPECT_TRUE(
-      gate.TryGrant(Engine::kCompute, kBatch, Microseconds(60), At(0)).granted);
-  EXPECT_FALSE(
-      gate.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(0)).granted);
+  EXPECT_TRUE(gate.TryGrant(Engine::kCompute, kBatch, Microseconds(60), At(0)).granted);
+  EXPECT_FALSE(gate.TryGrant(Engine::kCompute, kBatch, Microseconds(20), At(0)).granted);
 }
 
 TEST(GateTimesTest, ExtremeTimesDoNotOverflow) {
@@ -531,11 +486,8 @@ TEST(GateTimesTest, ExtremeTimesDoNotOverflow) {
   // for never and a unit without end.
   Gate gate(GateOptions{});
   const GateToken token = gate.Announce(At(0), Time::Infinite());
-  EXPECT_TRUE(
-      gate.TryGrant(Engine::kCompute, kBatch, absl::InfiniteDuration(), At(0))
-          .granted);
-  gate.Complete(Engine::kCompute, kBatch, absl::InfiniteDuration(),
-                absl::InfiniteDuration(), At(1));
+  EXPECT_TRUE(gate.TryGrant(Engine::kCompute, kBatch, absl::InfiniteDuration(), At(0)).granted);
+  gate.Complete(Engine::kCompute, kBatch, absl::InfiniteDuration(), absl::InfiniteDuration(), At(1));
   EXPECT_EQ(gate.in_flight_time(Engine::kCompute), absl::ZeroDuration());
   EXPECT_EQ(gate.counters().lapsed_tokens, 0u);
   gate.Release(token, false);
@@ -543,7 +495,7 @@ TEST(GateTimesTest, ExtremeTimesDoNotOverflow) {
 
 /// True when the waiter has been notified: its wait returns before a deadline
 /// that is long over.
-bool WokenWithoutWaiting(GateWaiter &waiter, Gate &) {
+bool WokenWithoutWaiting(GateWaiter& waiter, Gate&) {
   const MonotonicClock clock{};
   const Time before = clock.Now();
   waiter.WaitUntil(before, before + absl::Seconds(5));
@@ -571,5 +523,5 @@ TEST_F(GateTest, AnArmedWaiterIsWokenByWhateverMayOpenTheGate) {
   EXPECT_TRUE(WokenWithoutWaiting(waiter, gate_));
 }
 
-} // namespace
-} // namespace sluice::gpu
+}  // namespace
+}  // namespace sluice::gpu

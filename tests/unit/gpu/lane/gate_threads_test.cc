@@ -26,12 +26,11 @@ struct Witness {
   std::atomic<uint64_t> grants = 0;
 };
 
-void AskManyTimes(Gate &gate, Engine engine, RequestClass request_class,
-                  int64_t limit, int rounds, Witness &witness) {
+void AskManyTimes(Gate& gate, Engine engine, RequestClass request_class, int64_t limit, int rounds, Witness& witness) {
   const MonotonicClock clock{};
   const absl::Duration predicted = Microseconds(20);
   GateWaiter waiter(gate);
-  auto &in_flight = witness.in_flight[static_cast<size_t>(engine)];
+  auto& in_flight = witness.in_flight[static_cast<size_t>(engine)];
   for (int granted = 0; granted < rounds;) {
     Grant grant = gate.TryGrant(engine, request_class, predicted, clock.Now());
     if (!grant.granted) {
@@ -42,8 +41,7 @@ void AskManyTimes(Gate &gate, Engine engine, RequestClass request_class,
       waiter.WaitUntil(clock.Now(), grant.retry_at);
       continue;
     }
-    if (in_flight.fetch_add(1) + 1 > limit)
-      witness.excess.fetch_add(1);
+    if (in_flight.fetch_add(1) + 1 > limit) witness.excess.fetch_add(1);
     witness.grants.fetch_add(1);
     ++granted;
     in_flight.fetch_sub(1);
@@ -65,13 +63,10 @@ TEST(GateThreadsTest, WindowsAreNeverExceededAndEveryGrantComesBack) {
   {
     std::vector<Thread> threads;
     for (int i = 0; i < 8; ++i) {
-      const Engine engine =
-          i % 2 == 0 ? Engine::kCompute : Engine::kHostToDevice;
-      const RequestClass request_class =
-          i % 4 < 2 ? RequestClass::kStandard : RequestClass::kBatch;
+      const Engine engine = i % 2 == 0 ? Engine::kCompute : Engine::kHostToDevice;
+      const RequestClass request_class = i % 4 < 2 ? RequestClass::kStandard : RequestClass::kBatch;
       threads.emplace_back("asker", [&, engine, request_class] {
-        AskManyTimes(gate, engine, request_class,
-                     engine == Engine::kCompute ? 3 : 2, 3000, witness);
+        AskManyTimes(gate, engine, request_class, engine == Engine::kCompute ? 3 : 2, 3000, witness);
         asking.fetch_sub(1);
       });
     }
@@ -80,10 +75,8 @@ TEST(GateThreadsTest, WindowsAreNeverExceededAndEveryGrantComesBack) {
         const MonotonicClock clock{};
         for (int round = 0; asking.load() > 0; ++round) {
           const Time now = clock.Now();
-          const GateToken token =
-              gate.Announce(now, now + Microseconds(round % 200));
-          if ((round + i) % 3 != 0)
-            gate.EnterDevice(token);
+          const GateToken token = gate.Announce(now, now + Microseconds(round % 200));
+          if ((round + i) % 3 != 0) gate.EnterDevice(token);
           gate.Release(token, (round + i) % 3 != 0);
         }
       });
@@ -93,8 +86,7 @@ TEST(GateThreadsTest, WindowsAreNeverExceededAndEveryGrantComesBack) {
   EXPECT_EQ(witness.grants.load(), 24'000u);
   EXPECT_EQ(gate.counters().granted, 24'000u);
   EXPECT_EQ(gate.latency_on_device(), 0);
-  for (const Engine engine :
-       {Engine::kCompute, Engine::kHostToDevice, Engine::kDeviceToHost}) {
+  for (const Engine engine : {Engine::kCompute, Engine::kHostToDevice, Engine::kDeviceToHost}) {
     EXPECT_EQ(gate.in_flight_count(engine), 0);
     EXPECT_EQ(gate.in_flight_time(engine), absl::ZeroDuration());
   }
@@ -110,22 +102,18 @@ TEST(GateThreadsTest, TheLastPlaceInAWindowIsGivenOnce) {
   Gate gate(options);
   gate.SetLatencyCapable(true);
   Witness witness;
-  auto &in_flight = witness.in_flight[0];
+  auto& in_flight = witness.in_flight[0];
   {
     std::vector<Thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back("asker", [&] {
         for (int round = 0; round < 200'000; ++round) {
-          if (!gate.TryGrant(Engine::kCompute, RequestClass::kStandard,
-                             Microseconds(20), clock.Now())
-                   .granted)
+          if (!gate.TryGrant(Engine::kCompute, RequestClass::kStandard, Microseconds(20), clock.Now()).granted)
             continue;
-          if (in_flight.fetch_add(1) > 0)
-            witness.excess.fetch_add(1);
+          if (in_flight.fetch_add(1) > 0) witness.excess.fetch_add(1);
           witness.grants.fetch_add(1);
           in_flight.fetch_sub(1);
-          gate.Complete(Engine::kCompute, RequestClass::kStandard,
-                        Microseconds(20), Microseconds(20), clock.Now());
+          gate.Complete(Engine::kCompute, RequestClass::kStandard, Microseconds(20), Microseconds(20), clock.Now());
         }
       });
     }
@@ -146,28 +134,23 @@ TEST(GateThreadsTest, TokensOfManyThreadsNeverMixUp) {
         const MonotonicClock clock{};
         std::array<GateToken, 8> held;
         for (int round = 0; round < 20'000; ++round) {
-          GateToken &token = held[static_cast<size_t>(round) % held.size()];
+          GateToken& token = held[static_cast<size_t>(round) % held.size()];
           gate.Release(token, false);
           const GateToken released = token;
           token = gate.Announce(clock.Now(), clock.Now());
           gate.Release(released, false);
-          if ((round + i) % 2 == 0)
-            gate.EnterDevice(token);
-          gate.TryGrant(Engine::kDeviceToHost, RequestClass::kStandard,
-                        Microseconds(1), clock.Now());
+          if ((round + i) % 2 == 0) gate.EnterDevice(token);
+          gate.TryGrant(Engine::kDeviceToHost, RequestClass::kStandard, Microseconds(1), clock.Now());
         }
-        for (const GateToken token : held)
-          gate.Release(token, false);
+        for (const GateToken token : held) gate.Release(token, false);
       });
     }
   }
   EXPECT_EQ(gate.latency_on_device(), 0);
   EXPECT_EQ(gate.counters().untracked_tokens, 0u);
   std::vector<GateToken> tokens;
-  for (int i = 0; i < Gate::kMaxTokens; ++i)
-    tokens.push_back(gate.Announce(Time::Zero(), Time::Infinite()));
-  EXPECT_EQ(gate.counters().untracked_tokens, 0u)
-      << "a place was never given back";
+  for (int i = 0; i < Gate::kMaxTokens; ++i) tokens.push_back(gate.Announce(Time::Zero(), Time::Infinite()));
+  EXPECT_EQ(gate.counters().untracked_tokens, 0u) << "a place was never given back";
 }
 
 TEST(GateThreadsTest, WaitersBeyondTheLastPlaceStillGetTheirTurn) {
@@ -176,21 +159,17 @@ TEST(GateThreadsTest, WaitersBeyondTheLastPlaceStillGetTheirTurn) {
   const MonotonicClock clock{};
   Gate gate(GateOptions{});
   std::vector<std::unique_ptr<GateWaiter>> waiters;
-  for (int i = 0; i < Gate::kMaxWaiters; ++i)
-    waiters.push_back(std::make_unique<GateWaiter>(gate));
+  for (int i = 0; i < Gate::kMaxWaiters; ++i) waiters.push_back(std::make_unique<GateWaiter>(gate));
   GateWaiter extra(gate);
   gate.EnterDevice({});
   Thread latency("latency", [&gate] { gate.Release({}, true); });
   while (true) {
     extra.Arm();
-    if (gate.TryGrant(Engine::kCompute, RequestClass::kStandard,
-                      Microseconds(1), clock.Now())
-            .granted)
-      break;
+    if (gate.TryGrant(Engine::kCompute, RequestClass::kStandard, Microseconds(1), clock.Now()).granted) break;
     extra.WaitUntil(clock.Now(), Time::Infinite());
   }
   EXPECT_EQ(gate.in_flight_count(Engine::kCompute), 1);
 }
 
-} // namespace
-} // namespace sluice::gpu
+}  // namespace
+}  // namespace sluice::gpu

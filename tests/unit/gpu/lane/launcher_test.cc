@@ -17,9 +17,7 @@ namespace {
 class LauncherTest : public LaneTest {};
 
 INSTANTIATE_TEST_SUITE_P(Memory, LauncherTest, ::testing::Bool(),
-                         [](const auto &info) {
-                           return info.param ? "Copies" : "Unified";
-                         });
+                         [](const auto& info) { return info.param ? "Copies" : "Unified"; });
 
 // Long enough that a test acts while it runs: a quarter of a second.
 constexpr size_t kLongUnitCount = 250;
@@ -29,12 +27,10 @@ TEST_P(LauncherTest, ACancelledBatchStopsBetweenUnits) {
   // Goal: after the stop flag no further unit starts; what runs is awaited.
   // Method: stop after the first unit of 250; the stamps of those that never
   // ran stay zero.
-  ASSERT_OK_AND_ASSIGN(
-      auto plan, TestPlan::Create(*device_, {.unit_count = kLongUnitCount,
-                                             .unit_time = kLongUnitTime}));
+  ASSERT_OK_AND_ASSIGN(auto plan,
+                       TestPlan::Create(*device_, {.unit_count = kLongUnitCount, .unit_time = kLongUnitTime}));
   ASSERT_OK_AND_ASSIGN(auto slot, plan->MakeSlot(RequestClass::kBatch));
-  std::fill_n(slot->stamp_memory.view().data,
-              slot->stamp_memory.view().size_bytes, std::byte{0});
+  std::fill_n(slot->stamp_memory.view().data, slot->stamp_memory.view().size_bytes, std::byte{0});
   std::atomic<bool> stop = false;
   Execution execution;
   execution.slot = slot.get();
@@ -42,8 +38,7 @@ TEST_P(LauncherTest, ACancelledBatchStopsBetweenUnits) {
   lane(RequestClass::kBatch).Begin(execution);
   Await([&] { return UnitsMeasured() >= 1; });
   stop = true;
-  EXPECT_THAT(lane(RequestClass::kBatch).Finish(execution).status(),
-              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(lane(RequestClass::kBatch).Finish(execution).status(), StatusIs(absl::StatusCode::kCancelled));
   ExpectNothingHeld();
   const std::vector<Time> starts = UnitStarts(*slot);
   EXPECT_EQ(starts.back(), device_->StampToTime(0)) << "the last unit ran";
@@ -68,8 +63,7 @@ TEST_P(LauncherTest, ACancelledBatchStopsAtAClosedGate) {
   lane(RequestClass::kBatch).Begin(execution);
   Await([&] { return launcher_->counters().yields >= 1; });
   stop = true;
-  EXPECT_THAT(lane(RequestClass::kBatch).Finish(execution).status(),
-              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(lane(RequestClass::kBatch).Finish(execution).status(), StatusIs(absl::StatusCode::kCancelled));
   gate_->Release({}, true);
   ExpectNothingHeld();
 }
@@ -78,11 +72,10 @@ TEST_P(LauncherTest, AnErrorEndsOneExecutionAndNotTheLauncher) {
   // Goal: a device error in one unit is that execution's status; others in
   // flight and later ones are fine. Method: fail the launch in the middle of an
   // execution while another runs beside it.
-  ASSERT_OK_AND_ASSIGN(auto plan,
-                       TestPlan::Create(*device_, {.unit_count = 6}));
+  ASSERT_OK_AND_ASSIGN(auto plan, TestPlan::Create(*device_, {.unit_count = 6}));
   std::vector<std::unique_ptr<Slot>> slots;
   std::vector<Execution> executions(2);
-  for (Execution &execution : executions) {
+  for (Execution& execution : executions) {
     ASSERT_OK_AND_ASSIGN(auto slot, plan->MakeSlot(RequestClass::kBatch));
     slots.push_back(std::move(slot));
     FillInput(*slots.back(), 4);
@@ -90,11 +83,9 @@ TEST_P(LauncherTest, AnErrorEndsOneExecutionAndNotTheLauncher) {
   }
   device_->FailCall(7, absl::InternalError("planned"), DeviceMethod::kLaunch);
   int failed = 0;
-  for (Execution &execution : executions)
-    lane(RequestClass::kBatch).Begin(execution);
-  for (Execution &execution : executions) {
-    const absl::Status status =
-        lane(RequestClass::kBatch).Finish(execution).status();
+  for (Execution& execution : executions) lane(RequestClass::kBatch).Begin(execution);
+  for (Execution& execution : executions) {
+    const absl::Status status = lane(RequestClass::kBatch).Finish(execution).status();
     if (status.ok()) {
       EXPECT_TRUE(OutputIsRight(*execution.slot, 4));
     } else {
@@ -104,8 +95,7 @@ TEST_P(LauncherTest, AnErrorEndsOneExecutionAndNotTheLauncher) {
   }
   EXPECT_EQ(failed, 1);
   ExpectNothingHeld();
-  for (const auto &slot : slots)
-    EXPECT_OK(RunOnce(*slot, RequestClass::kBatch, 9).status());
+  for (const auto& slot : slots) EXPECT_OK(RunOnce(*slot, RequestClass::kBatch, 9).status());
 }
 
 TEST_P(LauncherTest, StopFinishesWhatRunsAndRefusesTheRest) {
@@ -113,12 +103,10 @@ TEST_P(LauncherTest, StopFinishesWhatRunsAndRefusesTheRest) {
   // one and what comes later is UNAVAILABLE. Method: one stream, two
   // executions, Stop while the first runs.
   Build({}, {.stream_count = 1});
-  ASSERT_OK_AND_ASSIGN(
-      auto plan, TestPlan::Create(
-                     *device_, {.unit_count = 30, .unit_time = kLongUnitTime}));
+  ASSERT_OK_AND_ASSIGN(auto plan, TestPlan::Create(*device_, {.unit_count = 30, .unit_time = kLongUnitTime}));
   std::vector<std::unique_ptr<Slot>> slots;
   std::vector<Execution> executions(3);
-  for (Execution &execution : executions) {
+  for (Execution& execution : executions) {
     ASSERT_OK_AND_ASSIGN(auto slot, plan->MakeSlot(RequestClass::kBatch));
     slots.push_back(std::move(slot));
     FillInput(*slots.back(), 4);
@@ -133,8 +121,7 @@ TEST_P(LauncherTest, StopFinishesWhatRunsAndRefusesTheRest) {
   EXPECT_OK(lane(RequestClass::kBatch).Finish(executions[0]).status());
   EXPECT_TRUE(OutputIsRight(*slots[0], 4));
   for (const size_t i : {1, 2}) {
-    EXPECT_THAT(lane(RequestClass::kBatch).Finish(executions[i]).status(),
-                StatusIs(absl::StatusCode::kUnavailable));
+    EXPECT_THAT(lane(RequestClass::kBatch).Finish(executions[i]).status(), StatusIs(absl::StatusCode::kUnavailable));
   }
   ExpectNothingHeld();
 }
@@ -153,8 +140,7 @@ TEST_P(LauncherTest, StopDoesNotWaitForAClosedGate) {
   lane(RequestClass::kBatch).Begin(execution);
   Await([&] { return launcher_->counters().yields >= 1; });
   launcher_->Stop();
-  EXPECT_THAT(lane(RequestClass::kBatch).Finish(execution).status(),
-              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(lane(RequestClass::kBatch).Finish(execution).status(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_P(LauncherTest, TheFloorLetsBatchThroughAClosedGate) {
@@ -170,8 +156,7 @@ TEST_P(LauncherTest, TheFloorLetsBatchThroughAClosedGate) {
   gate_->EnterDevice({});
   EXPECT_OK(RunOnce(*slot, RequestClass::kBatch, 1).status());
   EXPECT_GE(gate_->counters().owed_grants, 4u);
-  EXPECT_EQ(UnitsMeasured(), 0u)
-      << "units beside latency work say nothing about their own time";
+  EXPECT_EQ(UnitsMeasured(), 0u) << "units beside latency work say nothing about their own time";
   gate_->Release({}, true);
 }
 
@@ -180,11 +165,9 @@ TEST_P(LauncherTest, MoreExecutionsThanStreams) {
   // Method: six threads, two streams.
   for (const bool spin : {false, true}) {
     Build({}, {.stream_count = 2, .spin = spin});
-    ASSERT_OK_AND_ASSIGN(
-        auto plan,
-        TestPlan::Create(*device_, {.unit_time = absl::Microseconds(20)}));
+    ASSERT_OK_AND_ASSIGN(auto plan, TestPlan::Create(*device_, {.unit_time = absl::Microseconds(20)}));
     std::vector<std::unique_ptr<Slot>> slots(6);
-    for (auto &slot : slots) {
+    for (auto& slot : slots) {
       ASSERT_OK_AND_ASSIGN(slot, plan->MakeSlot(RequestClass::kBatch));
     }
     std::vector<absl::Status> statuses(slots.size());
@@ -193,15 +176,12 @@ TEST_P(LauncherTest, MoreExecutionsThanStreams) {
       for (size_t i = 0; i < slots.size(); ++i) {
         threads.emplace_back("request", [&, i] {
           for (int round = 0; round < 20; ++round) {
-            statuses[i].Update(RunOnce(*slots[i], RequestClass::kBatch,
-                                       static_cast<float>(round))
-                                   .status());
+            statuses[i].Update(RunOnce(*slots[i], RequestClass::kBatch, static_cast<float>(round)).status());
           }
         });
       }
     }
-    for (const absl::Status &status : statuses)
-      EXPECT_OK(status);
+    for (const absl::Status& status : statuses) EXPECT_OK(status);
     EXPECT_EQ(launcher_->counters().executions, 120u);
     ExpectNothingHeld();
   }
@@ -210,12 +190,10 @@ TEST_P(LauncherTest, MoreExecutionsThanStreams) {
 TEST_P(LauncherTest, StreamCountIsChecked) {
   // Goal: a bad option is an error. Method: 0 and too many streams.
   for (const int count : {0, 1000}) {
-    EXPECT_THAT(
-        Launcher::Create(*device_, *gate_, clock_, {.stream_count = count})
-            .status(),
-        StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(Launcher::Create(*device_, *gate_, clock_, {.stream_count = count}).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument));
   }
 }
 
-} // namespace
-} // namespace sluice::gpu
+}  // namespace
+}  // namespace sluice::gpu

@@ -18,8 +18,7 @@ namespace {
 
 std::vector<std::unique_ptr<Slot>> EmptySlots(size_t count) {
   std::vector<std::unique_ptr<Slot>> slots(count);
-  for (auto &slot : slots)
-    slot = std::make_unique<Slot>();
+  for (auto& slot : slots) slot = std::make_unique<Slot>();
   return slots;
 }
 
@@ -34,8 +33,7 @@ TEST(SlotPoolTest, GivesEachSlotOnceAndTakesItBack) {
   EXPECT_NE(first.get(), second.get());
   EXPECT_FALSE(pool.TryAcquire());
   const SlotLease moved = std::move(first);
-  EXPECT_FALSE(
-      first); // NOLINT(bugprone-use-after-move): a moved-from lease is empty
+  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): a moved-from lease is empty
   EXPECT_EQ(pool.free_count(), 0u);
   second = SlotLease();
   EXPECT_EQ(pool.free_count(), 1u);
@@ -68,8 +66,7 @@ TEST(SlotPoolTest, AcquireIsWokenByARelease) {
       threads.emplace_back("request", [&] {
         for (int round = 0; round < 2000; ++round) {
           const SlotLease lease = pool.Acquire(clock, Time::Infinite());
-          if (holders.fetch_add(1) + 1 > 1)
-            worst = 2;
+          if (holders.fetch_add(1) + 1 > 1) worst = 2;
           holders.fetch_sub(1);
         }
       });
@@ -85,14 +82,13 @@ TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostOneMebibyte) {
   std::vector<std::byte> memory(size_t{4} << 20);
   std::vector<SlotTensor> tensors;
   size_t offset = 0;
-  for (const size_t size :
-       {size_t{0}, size_t{10}, kChunkBytes, kChunkBytes + 1, size_t{0}}) {
-    std::byte *data = memory.data() + offset;
+  for (const size_t size : {size_t{0}, size_t{10}, kChunkBytes, kChunkBytes + 1, size_t{0}}) {
+    std::byte* data = memory.data() + offset;
     tensors.push_back({{data, data, size}, {data, size}});
     offset += size;
   }
   std::vector<size_t> sizes;
-  const std::byte *next = memory.data();
+  const std::byte* next = memory.data();
   for (ChunkCursor cursor(tensors); !cursor.done();) {
     const Chunk chunk = cursor.Next();
     EXPECT_EQ(chunk.pinned.data, next);
@@ -105,5 +101,5 @@ TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostOneMebibyte) {
   EXPECT_TRUE(ChunkCursor().done());
 }
 
-} // namespace
-} // namespace sluice::gpu
+}  // namespace
+}  // namespace sluice::gpu
