@@ -139,6 +139,9 @@ TEST_P(LaneTest, StandardAndBatchWaitForAClosedGate) {
   // Goal: neither starts a unit while a latency request is on the device, both
   // complete after it. Method: enter by hand, begin both, see them refused,
   // compare the stamps with the time of the release.
+  GateOptions options;
+  options.batch_min_share = 0;
+  Build(options, {});
   ASSERT_OK_AND_ASSIGN(auto plan, TestPlan::Create(*device_, {}));
   ASSERT_OK_AND_ASSIGN(auto standard_slot, plan->MakeSlot(RequestClass::kStandard));
   ASSERT_OK_AND_ASSIGN(auto batch_slot, plan->MakeSlot(RequestClass::kBatch));

@@ -30,7 +30,7 @@ std::shared_ptr<ServedModel> MakeModel(const std::string& name, std::vector<serv
 
 std::shared_ptr<ServedModel> MakeEchoModel() {
   return MakeModel("echo", {{"x", DataType::kFp32, {-1, -1}}}, {{"y", DataType::kFp32, {-1, -1}}}, 8,
-                   {{{4}}, {{4 << 20}}});
+                   {{{4}}, {{1 << 20}}});
 }
 
 server::InferResult EchoResult(const InferRequest& request) {

@@ -19,7 +19,7 @@ std::shared_ptr<server::ServedModel> MakeModel(const std::string& name, std::vec
                                                std::vector<server::ServedTensor> outputs, int64_t max_batch_size,
                                                std::vector<std::vector<std::vector<int64_t>>> buckets);
 
-/// Input `x` FP32 [-1,-1], output `y` of the same type; batches up to 8 of 4 elements, or of 4 Mi elements.
+/// Input `x` FP32 [-1,-1], output `y` of the same type; batches up to 8 of 4 elements, or of 1 Mi elements.
 std::shared_ptr<server::ServedModel> MakeEchoModel();
 
 /// The request's first input as the first requested output.
