@@ -153,10 +153,11 @@ TEST_P(LaneTest, StandardAndBatchWaitForAClosedGate) {
     batch.slot = batch_slot.get();
     lane(RequestClass::kBatch).Begin(batch);
     Await([&] { return gate_->counters().refused >= 2; });
+    // Read before the thread starts: it asks twice and then sleeps until the release.
+    const uint64_t refused = gate_->counters().refused;
     absl::Status standard_status;
     Thread standard("standard",
                     [&] { standard_status = RunOnce(*standard_slot, RequestClass::kStandard, 5).status(); });
-    const uint64_t refused = gate_->counters().refused;
     Await([&] { return gate_->counters().refused >= refused + 2; });
     EXPECT_EQ(gate_->in_flight_count(Engine::kCompute), 0);
     released = clock_.Now();
