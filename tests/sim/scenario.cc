@@ -117,14 +117,14 @@ Scenario MakeFloorScenario(uint64_t seed) {
   SimModel model;
   model.id = ModelId(1);
   model.unit_count = 4;
-  // A unit is longer than the pause between two latency executions: it never fits, and only the floor lets it through.
   model.unit_time = absl::Microseconds(60);
   model.chunk_count = 2;
   model.chunk_time = absl::Microseconds(10);
   model.limits.max_concurrent_executions = 4;
   scenario.models.push_back(model);
-  // One latency thread: between its kernels the device gets to others. With standard in its place, as many as there
-  // are.
+  // One latency thread, so that the device gets to others between its kernels (with kernels of two always pending it
+  // never would, whatever the gate grants), and tokens that do not lapse before the next ones come, so that the gate
+  // never opens by itself. With standard in its place as many threads as there are.
   const RequestClass greedy = seed % 2 == 0 ? RequestClass::kStandard : RequestClass::kLatency;
   for (const RequestClass request_class : {greedy, RequestClass::kBatch}) {
     ClassScenario& made = scenario.of(request_class);
@@ -136,6 +136,7 @@ Scenario MakeFloorScenario(uint64_t seed) {
     made.thread_count = request_class == RequestClass::kLatency ? 1 : 3;
     made.options.max_concurrent_executions = made.thread_count;
   }
+  if (greedy == RequestClass::kLatency) scenario.gate.compute_window = absl::Milliseconds(2);
   scenario.gate.batch_min_share = random.Real(0.03, 0.15);
   scenario.prediction_error = 0.2;
   scenario.checks_computed_share = true;
