@@ -18,13 +18,11 @@ namespace {
 
 using Place = HostStream::Place;
 
-void RunNode(const HostNode& node) {
-  if (node.kind == HostNode::Kind::kKernel) {
-    node.kernel->Run(node.args);
-  } else {
-    // memmove: a pinned span and a device span may overlap, both being plain host memory.
-    std::memmove(node.destination, node.source, node.size_bytes);
-  }
+absl::Status RunNode(const HostNode& node) {
+  if (node.kind == HostNode::Kind::kKernel) return node.kernel->Run(node.args);
+  // memmove: a pinned span and a device span may overlap, both being plain host memory.
+  std::memmove(node.destination, node.source, node.size_bytes);
+  return absl::OkStatus();
 }
 
 void SetTeamSize(int threads) {
@@ -154,7 +152,9 @@ void HostStreams::RunEngine(EngineIndex index) {
     const HostNode node = HeadNode(stream);
     const bool run = !lost();
     mutex_.Unlock();
-    if (run) RunNode(node);
+    if (run) {
+      if (const absl::Status status = RunNode(node); !status.ok()) MarkLost(status);
+    }
     mutex_.Lock();
     stream->place = Place::kNowhere;
     HostStream* released = nullptr;

@@ -52,7 +52,7 @@ class BroadcastKernel final : public HostKernel {
         out_bytes_(static_cast<int64_t>(out_bytes)),
         relu_type_(relu_type) {}
 
-  void Run(const KernelArgs& args) const override {
+  absl::Status Run(const KernelArgs& args) const override {
     const std::byte* a = args.spans[0].data;
     const std::byte* b = args.spans[1].data;
     std::byte* output = args.spans[2].data;
@@ -62,11 +62,12 @@ class BroadcastKernel final : public HostKernel {
         Piece(a + begin * in_bytes_ * loop_.inner_step(0), b + begin * in_bytes_ * loop_.inner_step(1),
               output + begin * out_bytes_, end - begin);
       });
-      return;
+      return absl::OkStatus();
     }
     loop_.Run([&](int64_t index, const StridedLoop<2>::Offsets& offsets) {
       Piece(a + offsets[0] * in_bytes_, b + offsets[1] * in_bytes_, output + index * count * out_bytes_, count);
     });
+    return absl::OkStatus();
   }
 
  private:

@@ -154,7 +154,10 @@ class PlainConvKernel final : public HostKernel {
   template <class... Args>
   explicit PlainConvKernel(std::string name, Args&&... args)
       : HostKernel(std::move(name), 0), convolution_(std::forward<Args>(args)...) {}
-  void Run(const KernelArgs& args) const override { convolution_(args); }
+  absl::Status Run(const KernelArgs& args) const override {
+    convolution_(args);
+    return absl::OkStatus();
+  }
 
  private:
   const PlainConvolution convolution_;

@@ -28,7 +28,14 @@ class LoopKernel final : public HostKernel {
  public:
   LoopKernel(std::string name, size_t workspace_bytes, Body body)
       : HostKernel(std::move(name), workspace_bytes), body_(std::move(body)) {}
-  void Run(const KernelArgs& args) const override { body_(args); }
+  absl::Status Run(const KernelArgs& args) const override {
+    if constexpr (std::is_same_v<std::invoke_result_t<const Body&, const KernelArgs&>, absl::Status>) {
+      return body_(args);
+    } else {
+      body_(args);
+      return absl::OkStatus();
+    }
+  }
 
  private:
   const Body body_;

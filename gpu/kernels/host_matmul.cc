@@ -43,7 +43,7 @@ class PlainProduct final : public HostKernel {
         constant_b_(std::move(b)),
         constant_c_(std::move(c)) {}
 
-  void Run(const KernelArgs& args) const override {
+  absl::Status Run(const KernelArgs& args) const override {
     size_t next = 0;
     const T* a = Elements<T>(args, next++);
     const T* b = constant_b_ ? reinterpret_cast<const T*>(constant_b_.data()) : Elements<T>(args, next++);
@@ -63,6 +63,7 @@ class PlainProduct final : public HostKernel {
                  output + (index * batches_.inner_count() + i) * rows_ * columns_);
       }
     });
+    return absl::OkStatus();
   }
 
  private:

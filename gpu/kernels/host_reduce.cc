@@ -184,12 +184,12 @@ Result TransposedFoldKernel(std::string name, DataType type, const FoldFunctions
   const size_t size = static_cast<size_t>(geometry.output_count * geometry.folded_count) * ElementBytes(type);
   return MakeLoopKernel(
       std::move(name),
-      [transpose = std::move(transpose), fold = std::move(fold), size](const KernelArgs& args) {
+      [transpose = std::move(transpose), fold = std::move(fold), size](const KernelArgs& args) -> absl::Status {
         const DeviceSpan moved = args.workspace.subspan(0, size);
         const DeviceSpan first[] = {args.spans[0], moved};
         const DeviceSpan second[] = {moved, args.spans[1]};
-        static_cast<const HostKernel&>(*transpose).Run({first, {}});
-        static_cast<const HostKernel&>(*fold).Run({second, {}});
+        SLUICE_RETURN_IF_ERROR(static_cast<const HostKernel&>(*transpose).Run({first, {}}));
+        return static_cast<const HostKernel&>(*fold).Run({second, {}});
       },
       size);
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
 #include <span>
@@ -17,7 +16,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "gpu/host/host_kernel.h"
 #include "gpu/kernels/geometry.h"
@@ -184,17 +182,13 @@ class OneDnnKernel final : public HostKernel {
   OneDnnKernel(std::string name, Recipe recipe)
       : HostKernel(std::move(name), recipe.workspace_bytes_), recipe_(std::move(recipe)) {}
 
-  void Run(const KernelArgs& args) const override {
+  absl::Status Run(const KernelArgs& args) const override {
     for (const Step& step : recipe_.steps_) {
-      const dnnl_status_t status = RunStep(step, args);
-      if (status == dnnl_success) continue;
-      Log(Severity::kError, "oneDNN refused a launch; its output is filled with NaN",
-          {{"kernel", name()}, {"status", std::to_string(status)}});
-      const DeviceSpan output = args.spans.back();
-      auto* values = reinterpret_cast<float*>(output.data);
-      std::fill(values, values + output.size_bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());
-      return;
+      if (const dnnl_status_t status = RunStep(step, args); status != dnnl_success) {
+        return absl::InternalError(absl::StrCat("oneDNN refused a launch of ", name(), ": status ", status));
+      }
     }
+    return absl::OkStatus();
   }
 
  private:

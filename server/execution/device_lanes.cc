@@ -160,8 +160,6 @@ std::shared_ptr<const ExecutableModel> DeviceLanes::FindModel(ModelId model) con
   return found == models_.end() ? nullptr : found->second;
 }
 
-bool DeviceLanes::HasModel(ModelId model) const { return FindModel(model) != nullptr; }
-
 absl::Duration DeviceLanes::PredictedDelay(RequestClass request_class) const {
   return lanes_[Index(request_class)].queue->PredictedDelay();
 }

@@ -49,7 +49,6 @@ class DeviceLanes {
   /// Makes a prepared model runnable here. Before any request of it is submitted.
   absl::Status AddModel(std::unique_ptr<ModelInstance> instance, metrics::ModelMetrics* model_metrics,
                         const std::array<int, kRequestClassCount>& slot_counts);
-  bool HasModel(ModelId model) const;
   /// Predicted time until a request of this class submitted now would be over; for placement.
   absl::Duration PredictedDelay(RequestClass request_class) const;
 

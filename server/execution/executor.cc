@@ -78,6 +78,8 @@ class Run {
 
 ExecutionOutcome Run::Go() {
   outcome_.rows = total_rows_;
+  // A token that waited in the queue may have lapsed; from now the work is as near as when it was first announced.
+  gate_.Reannounce(requests_.front().token, taken_ + instance_.copy_in_time().value());
   PrepareResults();
   Time first_begin = Time::Infinite();
   for (const MicroBatch& part : CutRows(total_rows_, instance_.plan_rows(), lane_.request_class())) {

@@ -82,18 +82,24 @@ int FaultyDevice::live_object_count() const {
 }
 
 absl::Status FaultyDevice::Count(DeviceMethod method) {
-  MutexLock lock(mutex_);
-  ++counts_[static_cast<size_t>(method)];
-  if (calls_until_loss_ > 0 && --calls_until_loss_ == 0) {
-    happened_ = method;
-    lost_.store(true, std::memory_order_release);
-    completion_allowed_.NotifyAll();
+  {
+    MutexLock lock(mutex_);
+    ++counts_[static_cast<size_t>(method)];
+    if (calls_until_loss_ > 0 && --calls_until_loss_ == 0) {
+      happened_ = method;
+      lost_.store(true, std::memory_order_release);
+      completion_allowed_.NotifyAll();
+    }
+    if (failure_.calls_left > 0 && (!failure_.method || *failure_.method == method) && --failure_.calls_left == 0) {
+      happened_ = method;
+      return failure_.status;
+    }
   }
-  if (failure_.calls_left > 0 && (!failure_.method || *failure_.method == method) && --failure_.calls_left == 0) {
-    happened_ = method;
-    return failure_.status;
-  }
-  return lost_.load(std::memory_order_relaxed) && method != DeviceMethod::kDestroy ? LostError() : absl::OkStatus();
+  if (!lost_.load(std::memory_order_acquire)) return absl::OkStatus();
+  // On a lost device nothing runs any more. The inner one does, so whoever learns of the loss first sees it come to
+  // rest: from here on the caller may take apart what its launches used.
+  Drain();
+  return method != DeviceMethod::kDestroy ? LostError() : absl::OkStatus();
 }
 
 absl::Status FaultyDevice::AwaitCompletionAllowed() {
@@ -132,8 +138,7 @@ absl::Status FaultyDevice::Issued(StreamRef stream) {
   return event ? inner_->Record(stream, event) : absl::OkStatus();
 }
 
-void FaultyDevice::DrainIfLost() {
-  if (!lost_.load(std::memory_order_acquire)) return;
+void FaultyDevice::Drain() {
   std::vector<EventRef> events;
   {
     MutexLock lock(mutex_);
@@ -313,26 +318,10 @@ absl::Status FaultyDevice::Destroy(StreamRef stream) {
   }
   return Drop(streams_, stream.handle, stream);
 }
-// Every kind waits: a slot's launches are ordinary memory between its events and its buffers, and go after the events.
-absl::Status FaultyDevice::Destroy(EventRef event) {
-  DrainIfLost();
-  return Drop(events_, event.handle, event);
-}
-absl::Status FaultyDevice::Destroy(TimedEventRef event) {
-  DrainIfLost();
-  return Drop(timed_events_, event.handle, event);
-}
-absl::Status FaultyDevice::Destroy(GraphRef graph) {
-  DrainIfLost();
-  return Drop(graphs_, graph.handle, graph);
-}
-absl::Status FaultyDevice::Destroy(DeviceSpan memory) {
-  DrainIfLost();
-  return Drop(device_memory_, memory.data, memory);
-}
-absl::Status FaultyDevice::Destroy(PinnedSpan memory) {
-  DrainIfLost();
-  return Drop(pinned_memory_, memory.data, memory);
-}
+absl::Status FaultyDevice::Destroy(EventRef event) { return Drop(events_, event.handle, event); }
+absl::Status FaultyDevice::Destroy(TimedEventRef event) { return Drop(timed_events_, event.handle, event); }
+absl::Status FaultyDevice::Destroy(GraphRef graph) { return Drop(graphs_, graph.handle, graph); }
+absl::Status FaultyDevice::Destroy(DeviceSpan memory) { return Drop(device_memory_, memory.data, memory); }
+absl::Status FaultyDevice::Destroy(PinnedSpan memory) { return Drop(pinned_memory_, memory.data, memory); }
 
 }  // namespace sluice::gpu

@@ -129,7 +129,8 @@ class FaultyDevice final : public Device {
   /// Makes the event that Issued records in `stream`.
   absl::Status Follow(StreamRef stream) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Issued(StreamRef stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  void DrainIfLost() ABSL_LOCKS_EXCLUDED(mutex_);
+  /// Waits for everything issued to the inner device.
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
   template <class View>
   absl::StatusOr<Owned<View>> Keep(Owners<View>& owners, const void* key, absl::StatusOr<Owned<View>> made)
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -23,7 +23,10 @@ using ::testing::ElementsAre;
 class LoggingKernel final : public HostKernel {
  public:
   LoggingKernel(std::string name, std::vector<std::string>& log) : HostKernel(name, 0), log_(log) {}
-  void Run(const KernelArgs&) const override { log_.push_back(name()); }
+  absl::Status Run(const KernelArgs&) const override {
+    log_.push_back(name());
+    return absl::OkStatus();
+  }
 
  private:
   std::vector<std::string>& log_;
@@ -33,9 +36,10 @@ class LoggingKernel final : public HostKernel {
 class HoldingKernel final : public HostKernel {
  public:
   HoldingKernel() : HostKernel("hold", 0) {}
-  void Run(const KernelArgs&) const override {
+  absl::Status Run(const KernelArgs&) const override {
     running_.count_down();
     open_.wait();
+    return absl::OkStatus();
   }
   void AwaitRunning() const { running_.wait(); }
   void Open() { open_.count_down(); }
@@ -43,6 +47,12 @@ class HoldingKernel final : public HostKernel {
  private:
   mutable std::latch running_{1};
   mutable std::latch open_{1};
+};
+
+class FailingKernel final : public HostKernel {
+ public:
+  FailingKernel() : HostKernel("fail", 0) {}
+  absl::Status Run(const KernelArgs&) const override { return absl::InternalError("the library broke"); }
 };
 
 HostNode NodeOf(const HostKernel& kernel) {
@@ -201,6 +211,24 @@ TEST_F(HostStreamsTest, LossLetsEverybodyGo) {
   EXPECT_THAT(streams.Create(StreamPriority::kLow), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_OK(streams.Destroy(stream));
   EXPECT_OK(streams.Destroy(waiting));
+  EXPECT_THAT(log_, ::testing::IsEmpty());
+}
+
+// Goal: a kernel that fails is never answered as if it had run. Method: one fails between two that would log.
+TEST_F(HostStreamsTest, AFailedKernelLosesTheDevice) {
+  const HostStreamsOptions options;
+  HostStreams streams(options, clock_);
+  HostStream* stream = MakeStream(streams);
+  const FailingKernel fail;
+  EXPECT_OK(streams.Issue(stream, NodeOf(hold_)));
+  hold_.AwaitRunning();
+  EXPECT_OK(streams.Issue(stream, NodeOf(fail)));
+  EXPECT_OK(streams.Issue(stream, NodeOf(a_)));
+  hold_.Open();
+  EXPECT_THAT(streams.Synchronize(stream),
+              StatusIs(absl::StatusCode::kUnavailable, ::testing::HasSubstr("the library broke")));
+  EXPECT_TRUE(streams.lost());
+  EXPECT_OK(streams.Destroy(stream));
   EXPECT_THAT(log_, ::testing::IsEmpty());
 }
 

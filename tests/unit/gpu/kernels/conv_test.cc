@@ -183,7 +183,7 @@ TEST(Conv, AddsResidualInPlace) {
       const GuardedBuffer input = GuardedBuffer::Of(c.input), output = GuardedBuffer::Of(c.residual);
       const GuardedBuffer workspace(kernel->workspace_bytes());
       const DeviceSpan spans[] = {input.span(), output.span(), output.span()};
-      static_cast<const host::HostKernel&>(*kernel).Run({spans, workspace.span()});
+      EXPECT_OK(static_cast<const host::HostKernel&>(*kernel).Run({spans, workspace.span()}));
       ExpectNear(output.Values<float>(), Reference(c, {1, filters, 6, 6}), 2e-5, name);
     }
   }

@@ -137,7 +137,7 @@ TEST(Unary, WorksInPlace) {
                        libraries.fast().PrepareUnary({.kind = UnaryKind::kNeg, .dims = {100}}));
   const GuardedBuffer buffer = GuardedBuffer::Of(values);
   const DeviceSpan spans[] = {buffer.span(), buffer.span()};
-  static_cast<const host::HostKernel&>(*kernel).Run({spans, {}});
+  EXPECT_OK(static_cast<const host::HostKernel&>(*kernel).Run({spans, {}}));
   EXPECT_EQ(buffer.Values<float>(), expected);
 }
 

@@ -77,7 +77,7 @@ std::vector<Out> RunKernel(const absl::StatusOr<std::unique_ptr<Kernel>>& kernel
   const GuardedBuffer output(output_count * sizeof(Out));
   const GuardedBuffer workspace((*kernel)->workspace_bytes());
   spans.push_back(output.span());
-  static_cast<const host::HostKernel&>(**kernel).Run({spans, workspace.span()});
+  EXPECT_OK(static_cast<const host::HostKernel&>(**kernel).Run({spans, workspace.span()}));
   for (size_t i = 0; i < inputs.size(); ++i) {
     EXPECT_EQ(inputs[i].Values<std::byte>(), before[i]) << (*kernel)->name() << " changed input " << i;
     EXPECT_TRUE(inputs[i].GuardIntact()) << (*kernel)->name() << " wrote behind input " << i;

@@ -41,7 +41,7 @@ TEST(HostLibrary, DelayPollsTheClock) {
   } clock;
   const std::unique_ptr<KernelLibrary> library = MakeHostKernelLibrary(clock);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Kernel> kernel, library->PrepareDelay({absl::Milliseconds(10)}));
-  static_cast<const host::HostKernel&>(*kernel).Run({});
+  EXPECT_OK(static_cast<const host::HostKernel&>(*kernel).Run({}));
   EXPECT_EQ(clock.readings_, 11);
   EXPECT_THAT(library->PrepareDelay({absl::Milliseconds(-1)}), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(library->PrepareDelay({absl::InfiniteDuration()}), StatusIs(absl::StatusCode::kInvalidArgument));
