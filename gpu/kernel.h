@@ -28,6 +28,9 @@ class Kernel {
   /// For people: operator and shapes.
   const std::string& name() const { return name_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
+  /// True when launching it is too slow or allocates, so that it belongs into a graph; a launch outside a capture is
+  /// for load time.
+  virtual bool capture_only() const { return false; }
 
  protected:
   Kernel(Backend backend, std::string name, size_t workspace_bytes)

@@ -58,10 +58,7 @@ size_t HostMemoryBytes() {
 
 /// Which device this is; the first calls to CUDA, so the place where a missing driver or device shows.
 absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
-  int count = 0;
-  if (absl::Status status = SLUICE_CUDA_STATUS(cudaGetDeviceCount(&count)); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("no CUDA device can be used here: ", status.message()));
-  }
+  SLUICE_ASSIGN_OR_RETURN(const int count, CudaDevice::Count());
   if (ordinal < 0 || ordinal >= count) {
     return absl::FailedPreconditionError(
         absl::StrCat("there is no CUDA device ", ordinal, ": this machine has ", count));
@@ -98,6 +95,15 @@ CudaDevice::CudaDevice(int ordinal, const Clock& clock, DeviceInfo info)
         Log(Severity::kError, "the device's clock can no longer be read", {{"error", status.ToString()}});
         static_cast<void>(Note(status));
       }) {}
+
+absl::StatusOr<int> CudaDevice::Count() {
+  int count = 0;
+  if (absl::Status status = SLUICE_CUDA_STATUS(cudaGetDeviceCount(&count)); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("no CUDA device can be used here: ", status.message()));
+  }
+  if (count < 1) return absl::FailedPreconditionError("no CUDA device can be used here: the driver shows none");
+  return count;
+}
 
 absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(int ordinal, const Clock& clock) {
   SLUICE_ASSIGN_OR_RETURN(DeviceInfo info, ReadInfo(ordinal));

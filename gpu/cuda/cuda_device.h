@@ -34,6 +34,8 @@ class CudaDevice final : public Device {
  public:
   static constexpr size_t kMaxThreadStreams = 64;
 
+  /// How many there are, at least 1; FAILED_PRECONDITION when none can be used.
+  static absl::StatusOr<int> Count();
   static absl::StatusOr<std::unique_ptr<Device>> Create(int ordinal, const Clock& clock);
   ~CudaDevice() override;
 

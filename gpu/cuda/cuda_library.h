@@ -24,6 +24,7 @@ class CudaKernelLibrary final : public KernelLibrary {
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareFill(const FillDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareDelay(const DelayDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareStamp() override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareTransfer(const TransferDescription& description) override;
 
  private:
   const int ordinal_;
