@@ -28,18 +28,19 @@ class Kernel {
   /// For people: operator and shapes.
   const std::string& name() const { return name_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
-  /// True when launching it is too slow or allocates, so that it belongs into a graph; a launch outside a capture is
-  /// for load time.
-  virtual bool capture_only() const { return false; }
+  /// True when launching it outside a capture is slow or may allocate (it then needs an explicit stream): that is for
+  /// load time. Plans capture it, whatever their unit size, so that a request's path only launches the graph.
+  bool capture_only() const { return capture_only_; }
 
  protected:
-  Kernel(Backend backend, std::string name, size_t workspace_bytes)
-      : backend_(backend), name_(std::move(name)), workspace_bytes_(workspace_bytes) {}
+  Kernel(Backend backend, std::string name, size_t workspace_bytes, bool capture_only = false)
+      : backend_(backend), name_(std::move(name)), workspace_bytes_(workspace_bytes), capture_only_(capture_only) {}
 
  private:
   const Backend backend_;
   const std::string name_;
   const size_t workspace_bytes_;
+  const bool capture_only_;
 };
 
 }  // namespace sluice::gpu
