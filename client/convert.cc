@@ -44,19 +44,6 @@ absl::Duration TimingOf(const inference::ModelInferResponse& response, absl::str
   return absl::Microseconds(it->second.int64_param());
 }
 
-std::optional<StageTimings> ReadTimings(const inference::ModelInferResponse& response) {
-  bool found = false;
-  StageTimings timings;
-  timings.queue = TimingOf(response, "queue", found);
-  timings.copy_in = TimingOf(response, "copy_in", found);
-  timings.h2d = TimingOf(response, "h2d", found);
-  timings.gpu_wait = TimingOf(response, "gpu_wait", found);
-  timings.compute = TimingOf(response, "compute", found);
-  timings.d2h = TimingOf(response, "d2h", found);
-  if (!found) return std::nullopt;
-  return timings;
-}
-
 }  // namespace
 
 absl::StatusOr<int64_t> ElementCount(const std::vector<int64_t>& shape) {
@@ -115,6 +102,20 @@ absl::StatusOr<inference::ModelInferRequest> BuildInferRequest(const std::string
   return request;
 }
 
+std::optional<StageTimings> ReadStageTimings(const inference::ModelInferResponse& response) {
+  bool found = false;
+  StageTimings timings;
+  timings.queue = TimingOf(response, "queue", found);
+  timings.copy_in = TimingOf(response, "copy_in", found);
+  timings.h2d = TimingOf(response, "h2d", found);
+  timings.gpu_wait = TimingOf(response, "gpu_wait", found);
+  timings.compute = TimingOf(response, "compute", found);
+  timings.d2h = TimingOf(response, "d2h", found);
+  timings.total = TimingOf(response, "total", found);
+  if (!found) return std::nullopt;
+  return timings;
+}
+
 std::optional<RequestClass> EffectiveClass(const inference::ModelInferResponse& response) {
   const auto it = response.parameters().find("sluice_class");
   if (it == response.parameters().end()) return std::nullopt;
@@ -128,7 +129,7 @@ absl::StatusOr<InferReply> ReadInferResponse(inference::ModelInferResponse respo
   }
   InferReply reply;
   reply.effective_class = EffectiveClass(response);
-  reply.timings = ReadTimings(response);
+  reply.timings = ReadStageTimings(response);
   for (int i = 0; i < response.outputs_size(); ++i) {
     auto& output = *response.mutable_outputs(i);
     Tensor tensor;

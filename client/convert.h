@@ -33,6 +33,9 @@ absl::StatusOr<inference::ModelInferRequest> BuildInferRequest(const std::string
 /// output's bytes do not fit its shape.
 absl::StatusOr<InferReply> ReadInferResponse(inference::ModelInferResponse response);
 
+/// The stage times a response carries; none when it carries none.
+std::optional<StageTimings> ReadStageTimings(const inference::ModelInferResponse& response);
+
 /// The class the server says it used; none when it says nothing or something unknown.
 std::optional<RequestClass> EffectiveClass(const inference::ModelInferResponse& response);
 

@@ -36,6 +36,7 @@ struct InferOptions {
 /// Where the server spent the time of one request.
 struct StageTimings {
   absl::Duration queue, copy_in, h2d, gpu_wait, compute, d2h;
+  absl::Duration total;  ///< From the complete message to the built response; zero when the server does not say.
 };
 
 struct InferReply {

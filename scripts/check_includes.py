@@ -24,17 +24,18 @@ ALLOWED = {
     "server": ["base", "gpu", "model", "server"],
     "client": ["base", "client"],
     "examples": ["base", "client", "examples"],
+    "bench": ["base", "bench", "client"],
 }
 # Third-party header patterns -> folders that may include them.
 GUARDED = [
     (re.compile(r"^(grpc|grpcpp|google/protobuf)/|\.pb\.h$"),
      ["proto", "server/rpc", "server/repository", "server/execution/statistics.cc",
-      "server/served_model.h", "client", "tests"]),
+      "server/served_model.h", "client", "bench", "tests"]),
     (re.compile(r"^prometheus/|^CivetServer\.h$"), ["server/metrics"]),
     (re.compile(r"^(cuda|cublas|cudnn|nvml)\w*\.h$"), ["gpu/cuda", "gpu/kernels"]),
     (re.compile(r"^oneapi/|^dnnl"), ["gpu/kernels"]),
     (re.compile(r"^omp\.h$"), ["gpu/host", "gpu/kernels"]),
-    (re.compile(r"^CLI/"), ["server", "client", "examples", "tests"]),
+    (re.compile(r"^CLI/"), ["server", "client", "examples", "bench", "tests"]),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 

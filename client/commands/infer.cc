@@ -153,10 +153,11 @@ std::string ValuesText(const Tensor& tensor) {
 }
 
 std::string TimingsText(const StageTimings& timings) {
-  return absl::StrFormat("queue %s, copy in %s, h2d %s, gpu wait %s, compute %s, d2h %s",
+  return absl::StrFormat("queue %s, copy in %s, h2d %s, gpu wait %s, compute %s, d2h %s; in the server %s",
                          absl::FormatDuration(timings.queue), absl::FormatDuration(timings.copy_in),
                          absl::FormatDuration(timings.h2d), absl::FormatDuration(timings.gpu_wait),
-                         absl::FormatDuration(timings.compute), absl::FormatDuration(timings.d2h));
+                         absl::FormatDuration(timings.compute), absl::FormatDuration(timings.d2h),
+                         absl::FormatDuration(timings.total));
 }
 
 void PrintText(const InferReply& reply, size_t top, absl::Duration round_trip) {
@@ -202,7 +203,8 @@ json ToJson(const InferReply& reply, size_t top, absl::Duration round_trip) {
                          {"h2d", absl::ToInt64Microseconds(timings.h2d)},
                          {"gpu_wait", absl::ToInt64Microseconds(timings.gpu_wait)},
                          {"compute", absl::ToInt64Microseconds(timings.compute)},
-                         {"d2h", absl::ToInt64Microseconds(timings.d2h)}};
+                         {"d2h", absl::ToInt64Microseconds(timings.d2h)},
+                         {"total", absl::ToInt64Microseconds(timings.total)}};
   }
   for (const Tensor& output : reply.outputs) {
     json entry = {{"name", output.name}, {"datatype", std::string(WireName(output.type))}, {"shape", output.shape}};

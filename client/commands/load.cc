@@ -37,6 +37,7 @@ struct LoadFlags {
   int threads = 1;
   std::string force_class;
   bool compare_standard = false;
+  bool timings = false;
   std::string json_file;
   std::vector<std::string> fail_if;
 };
@@ -68,6 +69,7 @@ absl::StatusOr<LoadOptions> MakeOptions(const LoadFlags& flags) {
   options.warmup = absl::Seconds(flags.warmup_seconds);
   options.drain = absl::Seconds(flags.drain_seconds);
   options.max_outstanding = flags.max_outstanding;
+  options.timings = flags.timings;
   options.seed = flags.seed;
   options.default_deadline = absl::Milliseconds(flags.connection.deadline_ms);
   if (!flags.force_class.empty()) options.forced_class = ParseRequestClass(flags.force_class);
@@ -98,6 +100,7 @@ absl::StatusOr<std::vector<EncodedRequest>> Prepare(const LoadOptions& options, 
     const StreamSpec& spec = options.streams[i];
     InferOptions infer;
     infer.model_version = spec.version;
+    infer.timings = options.timings;
     infer.request_class = options.SentClass(spec, Phase::kMixed);
     SLUICE_ASSIGN_OR_RETURN(const ModelInfo model, client.ModelMetadata(spec.model, spec.version));
     SLUICE_ASSIGN_OR_RETURN(std::vector<Tensor> tensors, MakeTensors(spec, model, options.seed + 1000 * i));
@@ -234,6 +237,8 @@ void AddLoadCommand(CLI::App& app, int& exit_code) {
       ->add_flag("--compare-standard", flags->compare_standard,
                  "After the mixed phase, run it again with everything sent as standard, and compare")
       ->excludes(force);
+  command->add_flag("--timings", flags->timings,
+                    "Ask for the server's stage times and report them beside the client's");
   command->add_option("--json", flags->json_file, "Write the results as JSON to this file; - is standard output");
   command
       ->add_option("--fail-if", flags->fail_if,

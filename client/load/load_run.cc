@@ -40,7 +40,7 @@ class PhaseRun {
       streams_.emplace_back(
           i, std::make_unique<LoadStream>(spec, options.SentClass(spec, phase), requests[i],
                                           spec.open_loop() ? &schedules[i] : nullptr, options.max_outstanding,
-                                          options.default_deadline, times_, client));
+                                          options.default_deadline, options.timings, times_, client));
     }
   }
 

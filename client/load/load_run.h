@@ -40,6 +40,7 @@ struct LoadOptions {
   uint64_t seed = 1;
   absl::Duration default_deadline = absl::Seconds(30);
   std::optional<RequestClass> forced_class;  ///< Sent instead of each stream's own class.
+  bool timings = false;                      ///< The requests ask for the server's stage times.
 
   /// The class a stream's requests carry in a phase; none lets the server decide.
   std::optional<RequestClass> SentClass(const StreamSpec& stream, Phase phase) const;

@@ -18,6 +18,17 @@ constexpr size_t kMostDecodedBytes = 256 * 1024;
 
 }  // namespace
 
+void ServerTimes::Record(const StageTimings& timings) {
+  total.Record(timings.total);
+  gpu.Record(timings.h2d + timings.compute + timings.d2h);
+  queue.Record(timings.queue);
+  copy_in.Record(timings.copy_in);
+  h2d.Record(timings.h2d);
+  gpu_wait.Record(timings.gpu_wait);
+  compute.Record(timings.compute);
+  d2h.Record(timings.d2h);
+}
+
 uint64_t StreamResult::error_count() const {
   uint64_t count = 0;
   for (const auto& [code, number] : errors) count += number;
@@ -26,7 +37,7 @@ uint64_t StreamResult::error_count() const {
 
 LoadStream::LoadStream(const StreamSpec& spec, std::optional<RequestClass> sent_class, const EncodedRequest& request,
                        const std::vector<absl::Duration>* schedule, int max_outstanding,
-                       absl::Duration default_deadline, const PhaseTimes& times, AsyncClient& client)
+                       absl::Duration default_deadline, bool timings, const PhaseTimes& times, AsyncClient& client)
     : spec_(spec),
       sent_class_(sent_class),
       request_(request),
@@ -34,7 +45,10 @@ LoadStream::LoadStream(const StreamSpec& spec, std::optional<RequestClass> sent_
       most_outstanding_(static_cast<size_t>(schedule != nullptr ? max_outstanding : spec.concurrency)),
       deadline_(spec.deadline.value_or(default_deadline)),
       times_(times),
-      client_(client) {}
+      client_(client) {
+  MutexLock lock(mutex_);
+  if (timings) result_.server.emplace();
+}
 
 void LoadStream::Advance(Time now) {
   if (schedule_ != nullptr) {
@@ -91,16 +105,19 @@ void LoadStream::Send(Time intended) {
                      [this, intended, sent](const AsyncAnswer& answer) { OnAnswer(intended, sent, answer); });
 }
 
-bool LoadStream::ClassDiffers(const AsyncAnswer& answer) const {
-  if (!sent_class_.has_value() || !answer.status.ok() || answer.body.Length() > kMostDecodedBytes) return false;
+LoadStream::Details LoadStream::ReadDetails(const AsyncAnswer& answer) const {
+  Details details;
+  if (!answer.status.ok() || answer.body.Length() > kMostDecodedBytes) return details;
   grpc::ByteBuffer body = answer.body;
   inference::ModelInferResponse response;
-  if (!grpc::SerializationTraits<inference::ModelInferResponse>::Deserialize(&body, &response).ok()) return false;
-  return EffectiveClass(response).value_or(*sent_class_) != *sent_class_;
+  if (!grpc::SerializationTraits<inference::ModelInferResponse>::Deserialize(&body, &response).ok()) return details;
+  if (sent_class_.has_value()) details.other_class = EffectiveClass(response).value_or(*sent_class_) != *sent_class_;
+  details.timings = ReadStageTimings(response);
+  return details;
 }
 
 void LoadStream::OnAnswer(Time intended, Time sent, const AsyncAnswer& answer) {
-  const bool class_differs = ClassDiffers(answer);
+  const Details details = ReadDetails(answer);
   const bool ok = answer.status.ok();
   const Time now = clock_.Now();
   std::optional<Time> next;
@@ -114,7 +131,8 @@ void LoadStream::OnAnswer(Time intended, Time sent, const AsyncAnswer& answer) {
       if (ok) {
         result_.latency.Record(answer.answered - intended);
         result_.service.Record(answer.answered - sent);
-        if (class_differs) ++result_.other_class;
+        if (details.other_class) ++result_.other_class;
+        if (result_.server.has_value() && details.timings.has_value()) result_.server->Record(*details.timings);
       } else {
         ++result_.errors[abandoned_ ? kUnfinished : CodeName(answer.status.code())];
       }

@@ -20,6 +20,15 @@
 
 namespace sluice::client {
 
+/// The stage times that the server reported with its answers, beside what the client saw.
+struct ServerTimes {
+  Histogram total;  ///< From the complete message to the built response: what the server answers for.
+  Histogram gpu;    ///< h2d + compute + d2h: what the request takes of the device when nothing is in its way.
+  Histogram queue, copy_in, h2d, gpu_wait, compute, d2h;
+
+  void Record(const StageTimings& timings);
+};
+
 /// What one stream did in the measured part of one phase. Requests count where they were meant to be sent; those of the
 /// warm-up are in none of these numbers but `answered_in_window`.
 struct StreamResult {
@@ -32,6 +41,7 @@ struct StreamResult {
   uint64_t cap_hits = 0;                   ///< Requests that were due while the outstanding cap was reached.
   uint64_t other_class = 0;                ///< Answered under another class than the one asked for.
   absl::Duration window;                   ///< Length of the measured part.
+  std::optional<ServerTimes> server;       ///< Of the successes, when the requests asked for them.
 
   uint64_t error_count() const;
 };
@@ -51,10 +61,10 @@ struct PhaseTimes {
 /// TakeResult by one driver thread; answers arrive on the client's.
 class LoadStream {
  public:
-  /// `schedule` is for an open loop; null for a closed one.
+  /// `schedule` is for an open loop; null for a closed one. `timings`: the request asks for the server's stage times.
   LoadStream(const StreamSpec& spec, std::optional<RequestClass> sent_class, const EncodedRequest& request,
              const std::vector<absl::Duration>* schedule, int max_outstanding, absl::Duration default_deadline,
-             const PhaseTimes& times, AsyncClient& client);
+             bool timings, const PhaseTimes& times, AsyncClient& client);
 
   /// Sends what is due at `now`; a closed loop refills slots that failed, which is what bounds the rate of failures.
   void Advance(Time now);
@@ -79,7 +89,12 @@ class LoadStream {
   void Send(Time intended);
   void OnAnswer(Time intended, Time sent, const AsyncAnswer& answer);
   bool Measured(Time time) const { return time >= times_.measured_from && time < times_.end; }
-  bool ClassDiffers(const AsyncAnswer& answer) const;
+  /// What else the answer says: another class than the one asked for, and the stage times.
+  struct Details {
+    bool other_class = false;
+    std::optional<StageTimings> timings;
+  };
+  Details ReadDetails(const AsyncAnswer& answer) const;
 
   const StreamSpec& spec_;
   const std::optional<RequestClass> sent_class_;

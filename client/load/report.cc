@@ -78,6 +78,30 @@ void AppendNotes(const LoadOptions& options, const std::vector<PhaseResult>& pha
   }
 }
 
+std::string Us(const Histogram& histogram, double quantile) {
+  if (histogram.count() == 0) return "-";
+  return absl::StrFormat("%.0f", QuantileMs(histogram, quantile) * 1e3);
+}
+
+void AppendServerTimes(const LoadOptions& options, const std::vector<PhaseResult>& phases, std::string& text) {
+  if (!options.timings) return;
+  TextTable table({"phase", "stream", "n", "server p50 us", "p90", "p99", "p99.9", "max", "device mean", "queue p99",
+                   "h2d p99", "gpu wait p99", "compute p50", "compute p99", "d2h p99"});
+  for (const PhaseResult& phase : phases) {
+    for (const PhaseResult::Stream& stream : phase.streams) {
+      if (!stream.result.server.has_value()) continue;
+      const ServerTimes& server = *stream.result.server;
+      table.AddRow({std::string(PhaseName(phase.phase)), options.streams[stream.index].name,
+                    absl::StrCat(server.total.count()), Us(server.total, 0.5), Us(server.total, 0.9),
+                    Us(server.total, 0.99), Us(server.total, 0.999), Us(server.total, 1),
+                    absl::StrFormat("%.0f", absl::ToDoubleMicroseconds(server.gpu.mean())), Us(server.queue, 0.99),
+                    Us(server.h2d, 0.99), Us(server.gpu_wait, 0.99), Us(server.compute, 0.5), Us(server.compute, 0.99),
+                    Us(server.d2h, 0.99)});
+    }
+  }
+  absl::StrAppend(&text, "\nin the server, from the complete message to the built response, in us\n", table.Render());
+}
+
 std::string Number(std::optional<double> value, absl::string_view unit) {
   return value.has_value() ? absl::StrFormat("%.2f%s", *value, unit) : "not measured";
 }
@@ -94,6 +118,10 @@ void AppendComparisons(const LoadSummary& summary, std::string& text) {
       std::vector<std::string> values;
       for (const double value : stream.alone_p99_ms) values.push_back(absl::StrFormat("%.2f ms", value));
       absl::StrAppendFormat(&text, "  the phases alone differ from each other: p99 %s\n", absl::StrJoin(values, ", "));
+    }
+    if (stream.server_isolation_ratio.has_value()) {
+      absl::StrAppendFormat(&text, "  in the server: %.3f (p99 mixed %s, alone %s)\n", *stream.server_isolation_ratio,
+                            Number(stream.server_mixed_p99_ms, " ms"), Number(stream.server_alone_p99_ms, " ms"));
     }
     if (stream.standard_ratio.has_value()) {
       absl::StrAppendFormat(&text,
@@ -125,6 +153,14 @@ json HistogramJson(const Histogram& histogram) {
   return out;
 }
 
+json ServerTimesJson(const std::optional<ServerTimes>& server) {
+  if (!server.has_value()) return nullptr;
+  return {{"total", HistogramJson(server->total)},     {"device", HistogramJson(server->gpu)},
+          {"queue", HistogramJson(server->queue)},     {"copy_in", HistogramJson(server->copy_in)},
+          {"h2d", HistogramJson(server->h2d)},         {"gpu_wait", HistogramJson(server->gpu_wait)},
+          {"compute", HistogramJson(server->compute)}, {"d2h", HistogramJson(server->d2h)}};
+}
+
 json OptionalJson(std::optional<double> value) { return value.has_value() ? json(*value) : json(nullptr); }
 
 json StreamSpecJson(const LoadOptions& options, const StreamSpec& spec) {
@@ -151,7 +187,12 @@ json SummaryJson(const LoadSummary& summary) {
                               {"mixed_standard_p99_ms", OptionalJson(stream.standard_p99_ms)},
                               {"mixed_standard_n", stream.standard_samples},
                               {"isolation_ratio", OptionalJson(stream.isolation_ratio)},
-                              {"standard_ratio", OptionalJson(stream.standard_ratio)}});
+                              {"standard_ratio", OptionalJson(stream.standard_ratio)},
+                              {"server_alone_p99_ms", OptionalJson(stream.server_alone_p99_ms)},
+                              {"server_mixed_p99_ms", OptionalJson(stream.server_mixed_p99_ms)},
+                              {"server_mixed_standard_p99_ms", OptionalJson(stream.server_standard_p99_ms)},
+                              {"server_isolation_ratio", OptionalJson(stream.server_isolation_ratio)},
+                              {"gpu_share_alone", OptionalJson(stream.gpu_share_alone)}});
   }
   for (const ThroughputComparison& stream : summary.others) {
     out["others"].push_back({{"stream", stream.stream},
@@ -196,6 +237,7 @@ std::string TextReport(const LoadOptions& options, const MachineInfo& machine, c
   text += table.Render();
   absl::StrAppend(&text, "\nlatency counts from the intended send time; n are the successes\n");
   AppendNotes(options, phases, text);
+  AppendServerTimes(options, phases, text);
   text += "\n";
   AppendComparisons(summary, text);
   return text;
@@ -226,6 +268,7 @@ json JsonReport(const LoadOptions& options, const MachineInfo& machine, const st
                          {"latency", HistogramJson(result.latency)},
                          {"from_actual_send", HistogramJson(result.service)},
                          {"schedule_lag", HistogramJson(result.lag)},
+                         {"server", ServerTimesJson(result.server)},
                          {"errors", result.errors},
                          {"cap_hits", result.cap_hits},
                          {"other_class", result.other_class}});

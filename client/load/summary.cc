@@ -9,6 +9,8 @@ namespace {
 
 struct Pooled {
   Histogram latency;
+  Histogram server_total;
+  absl::Duration gpu;  // Device time of all measured requests together.
   double rows = 0;
   absl::Duration window;
   std::vector<double> p99_ms;  // Of each phase that had a success.
@@ -21,6 +23,10 @@ Pooled Pool(const LoadOptions& options, const std::vector<PhaseResult>& phases, 
     for (const PhaseResult::Stream& stream : phase.streams) {
       if (stream.index != stream_index) continue;
       pooled.latency.Merge(stream.result.latency);
+      if (stream.result.server.has_value()) {
+        pooled.server_total.Merge(stream.result.server->total);
+        pooled.gpu += stream.result.server->gpu.mean() * static_cast<int64_t>(stream.result.server->gpu.count());
+      }
       pooled.rows += static_cast<double>(stream.result.answered_in_window) *
                      static_cast<double>(options.streams[stream_index].batch);
       pooled.window += stream.result.window;
@@ -30,9 +36,9 @@ Pooled Pool(const LoadOptions& options, const std::vector<PhaseResult>& phases, 
   return pooled;
 }
 
-std::optional<double> P99(const Pooled& pooled) {
-  if (pooled.latency.count() == 0) return std::nullopt;
-  return QuantileMs(pooled.latency, 0.99);
+std::optional<double> P99(const Histogram& histogram) {
+  if (histogram.count() == 0) return std::nullopt;
+  return QuantileMs(histogram, 0.99);
 }
 
 std::optional<double> Ratio(std::optional<double> above, std::optional<double> below) {
@@ -79,14 +85,21 @@ LoadSummary Summarize(const LoadOptions& options, const std::vector<PhaseResult>
     StreamComparison comparison;
     comparison.stream = spec.name;
     comparison.alone_p99_ms = alone.p99_ms;
-    comparison.pooled_alone_p99_ms = P99(alone);
+    comparison.pooled_alone_p99_ms = P99(alone.latency);
     comparison.pooled_alone_samples = alone.latency.count();
-    comparison.mixed_p99_ms = P99(mixed);
+    comparison.mixed_p99_ms = P99(mixed.latency);
     comparison.mixed_samples = mixed.latency.count();
-    comparison.standard_p99_ms = P99(standard);
+    comparison.standard_p99_ms = P99(standard.latency);
     comparison.standard_samples = standard.latency.count();
     comparison.isolation_ratio = Ratio(comparison.mixed_p99_ms, comparison.pooled_alone_p99_ms);
     comparison.standard_ratio = Ratio(comparison.standard_p99_ms, comparison.mixed_p99_ms);
+    comparison.server_alone_p99_ms = P99(alone.server_total);
+    comparison.server_mixed_p99_ms = P99(mixed.server_total);
+    comparison.server_standard_p99_ms = P99(standard.server_total);
+    comparison.server_isolation_ratio = Ratio(comparison.server_mixed_p99_ms, comparison.server_alone_p99_ms);
+    if (alone.server_total.count() > 0 && alone.window > absl::ZeroDuration()) {
+      comparison.gpu_share_alone = absl::FDivDuration(alone.gpu, alone.window);
+    }
     summary.latency.push_back(std::move(comparison));
   }
   return summary;

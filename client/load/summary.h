@@ -26,6 +26,13 @@ struct StreamComparison {
   uint64_t standard_samples = 0;
   std::optional<double> isolation_ratio;  ///< p99 mixed over p99 alone, all phases alone pooled.
   std::optional<double> standard_ratio;   ///< p99 with everything sent as standard over p99 mixed.
+
+  // The same from the server's own times (ServerTimes::total); absent when they were not asked for.
+  std::optional<double> server_alone_p99_ms;  ///< All phases alone pooled.
+  std::optional<double> server_mixed_p99_ms;
+  std::optional<double> server_standard_p99_ms;
+  std::optional<double> server_isolation_ratio;  ///< p99 mixed over p99 alone.
+  std::optional<double> gpu_share_alone;         ///< Mean device time of a request times the rate, alone.
 };
 
 /// How much of its throughput alone another stream keeps in the mixed phase.

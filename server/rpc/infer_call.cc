@@ -171,6 +171,8 @@ absl::Status InferCall::Encode(absl::StatusOr<server::InferResult> result) {
   }
   const ResponseFacts facts{*model, parsed_.id, request_class, conversion_.timings};
   SLUICE_ASSIGN_OR_RETURN(std::vector<grpc::Slice> slices, EncodeResponse(facts, *std::move(result)));
+  // Last, so that the time it tells ends where gRPC takes over.
+  if (conversion_.timings) slices.push_back(EncodeTotalTime(environment_->clock.Now() - arrival));
   response_ = grpc::ByteBuffer(slices.data(), slices.size());
   return absl::OkStatus();
 }

@@ -98,6 +98,12 @@ void FlushInto(std::vector<grpc::Slice>& slices, std::string& inline_bytes) {
 
 }  // namespace
 
+grpc::Slice EncodeTotalTime(absl::Duration total) {
+  std::string parameter;
+  AppendDurationParameter("sluice_total_us", total, parameter);
+  return grpc::Slice(parameter);
+}
+
 absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& facts, server::InferResult result) {
   std::string head;
   AppendField(kModelName, facts.model.name, head);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/request_class.h"
 #include "server/infer_request.h"
 
@@ -31,5 +32,9 @@ struct ResponseFacts {
 /// written the slices. INVALID_ARGUMENT when the message would be over 2 GiB - 1; INTERNAL when an output does not
 /// belong to the model.
 absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& facts, server::InferResult result);
+
+/// Parameter sluice_total_us as a piece to put behind an encoded response: from the complete message to `total` later,
+/// when the response is built. Apart from the rest, because it is known last; protobuf reads fields in any order.
+grpc::Slice EncodeTotalTime(absl::Duration total);
 
 }  // namespace sluice::rpc

@@ -16,12 +16,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 class ServerProcess:
     """The server's process; `ready` is the line it prints when it is ready."""
 
-    def __init__(self, binary, *flags, repository=ROOT / "models"):
+    def __init__(self, binary, *flags, repository=ROOT / "models", environment=None):
         self._log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
             [binary, "--model-repository", str(repository), "--address", "127.0.0.1", "--grpc-port", "0",
              "--metrics-port", "0", *flags],
-            stdout=subprocess.PIPE, stderr=self._log, text=True)
+            stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()

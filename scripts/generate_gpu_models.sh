@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The Sluice Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes the model repositories that scripts/gpu.sh serves: generated where they are needed, because they are large.
+set -euo pipefail
+usage() {
+  cat <<'HELP'
+usage: scripts/generate_gpu_models.sh OUT [--small]
+  writes OUT/models  filetype, resnet50, mlp24 (latency, batch 1), gemm (batch work), copy (large inputs)
+         OUT/probes  probe_1k, probe_64k, probe_600k (bench/overhead)
+         OUT/trap    filetype and trap, a model that kills the device
+  --small  shallow mlp24 and gemm, for trying the scripts on a small machine
+environment: PYTHON (default python3, or .venv/bin/python when it is there), with onnx and numpy;
+  MLP_WIDTH (1280), GEMM_WIDTH (2048), GEMM_LAYERS (8), GEMM_BUCKETS (1,64), RESNET_BUCKETS (as in models/resnet50)
+exit codes: 0 written, 1 failed, 2 usage
+HELP
+}
+out= small=0
+for argument in "$@"; do
+  case "$argument" in
+    --small) small=1 ;;
+    --help|-h) usage; exit 0 ;;
+    -*) usage >&2; exit 2 ;;
+    *) out=$argument ;;
+  esac
+done
+[ -n "$out" ] || { usage >&2; exit 2; }
+root=$(cd "$(dirname "$0")/.." && pwd)
+if [ -z "${PYTHON:-}" ]; then
+  PYTHON=python3
+  [ ! -x "$root/.venv/bin/python" ] || PYTHON=$root/.venv/bin/python
+fi
+mlp_layers=24 mlp_width=${MLP_WIDTH:-1280} gemm_layers=${GEMM_LAYERS:-8} gemm_width=${GEMM_WIDTH:-2048}
+if ((small)); then mlp_layers=6 mlp_width=256 gemm_layers=4 gemm_width=256; fi
+generate() { "$PYTHON" "$root/scripts/generate_mlp.py" "$@"; }
+
+mkdir -p "$out/models" "$out/probes" "$out/trap"
+cp -rL "$root/models/filetype" "$out/models/"
+cp -rL "$root/models/filetype" "$out/trap/"
+if [ -e "$root/models/resnet50/1/model.onnx" ]; then
+  cp -rL "$root/models/resnet50" "$out/models/"
+else
+  mkdir -p "$out/models/resnet50"
+  cp "$root/models/resnet50/config.pbtxt" "$out/models/resnet50/"
+  "$PYTHON" "$root/scripts/generate_resnet50.py" --output "$out/models/resnet50/1/model.onnx"
+fi
+if [ -n "${RESNET_BUCKETS:-}" ]; then
+  sed -i "s/\(sluice.buckets\" value { string_value: \"\)[^\"]*/\1$RESNET_BUCKETS/" "$out/models/resnet50/config.pbtxt"
+fi
+generate --kind mlp --name mlp24 --layers "$mlp_layers" --width "$mlp_width" --outputs 16 --default-class latency \
+  --output "$out/models"
+# Narrow at both ends, so that the wire is not what it measures.
+generate --kind mlp --name gemm --layers "$((gemm_layers + 1))" --width "$gemm_width" --features 256 --outputs 16 \
+  --batch-symbolic --max-batch-size 512 --buckets "${GEMM_BUCKETS:-1,64}" --default-class batch --output "$out/models"
+generate --kind copy --batch-symbolic --max-batch-size 64 --buckets 1,16 --default-class batch --output "$out/models"
+for size in 1k:256 64k:16384 600k:150528; do
+  generate --kind probe --name "probe_${size%:*}" --features "${size#*:}" --batch-symbolic --max-batch-size 1 \
+    --default-class latency --output "$out/probes"
+done
+generate --kind trap --default-class standard --output "$out/trap"

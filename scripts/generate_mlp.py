@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: The Sluice Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes one synthetic model, with its config.pbtxt, into a model repository: the same bytes every time.
+
+kinds:
+  mlp    LAYERS matrix products (Gemm and Relu, He weights): FEATURES -> WIDTH -> ... -> WIDTH -> OUTPUTS
+  copy   [N,3,224,224] -> mean of each channel: large inputs and hardly any compute
+  probe  [N,FEATURES] -> mean: one kernel, for measuring what is around it
+  trap   X -> Trap -> Y, operator Trap of domain ai.sluice.test, whose kernel kills the device: for tests of that only
+
+It computes nothing of use: it is for measuring and for comparing implementations.
+exit codes: 0 written, 2 usage
+"""
+import argparse
+import hashlib
+import pathlib
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SEED = 20250204
+OPSET = 13
+IR_VERSION = 7  # What opset 13 came with; the library's default changes with its version.
+TRAP_DOMAIN = "ai.sluice.test"
+TRAP_FEATURES = 64
+
+
+def tensor(name, shape):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def mlp(arguments, batch):
+    # RandomState's stream is frozen by numpy's compatibility policy; Generator's is not.
+    random = np.random.RandomState(SEED)
+    widths = [arguments.features or arguments.width] + [arguments.width] * (arguments.layers - 1)
+    widths.append(arguments.outputs or arguments.width)
+    nodes, weights, value = [], [], "x"
+    for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        # Normal numbers are made in float64, which is large: row by row keeps the peak low.
+        matrix = np.empty((inputs, outputs), np.float32)
+        for row in matrix:
+            row[:] = random.standard_normal(outputs)
+        matrix *= np.float32(np.sqrt(2.0 / inputs))
+        bias = random.uniform(-0.1, 0.1, outputs).astype(np.float32)
+        weights += [numpy_helper.from_array(matrix, f"w{layer}"), numpy_helper.from_array(bias, f"b{layer}")]
+        last = layer == len(widths) - 2
+        product = "y" if last else f"product{layer}"
+        nodes.append(helper.make_node("Gemm", [value, f"w{layer}", f"b{layer}"], [product], name=f"gemm{layer}"))
+        value = product
+        if not last:
+            value = f"hidden{layer}"
+            nodes.append(helper.make_node("Relu", [product], [value], name=f"relu{layer}"))
+    return nodes, weights, [tensor("x", [batch, widths[0]])], [tensor("y", [batch, widths[-1]])]
+
+
+def copy(arguments, batch):
+    nodes = [helper.make_node("GlobalAveragePool", ["x"], ["pooled"], name="pool"),
+             helper.make_node("Flatten", ["pooled"], ["y"], name="flatten", axis=1)]
+    return nodes, [], [tensor("x", [batch, 3, 224, 224])], [tensor("y", [batch, 3])]
+
+
+def probe(arguments, batch):
+    nodes = [helper.make_node("ReduceMean", ["x"], ["y"], name="mean", axes=[1], keepdims=1)]
+    return nodes, [], [tensor("x", [batch, arguments.features or arguments.width])], [tensor("y", [batch, 1])]
+
+
+def trap(arguments, batch):
+    nodes = [helper.make_node("Trap", ["X"], ["Y"], name="trap", domain=TRAP_DOMAIN)]
+    return nodes, [], [tensor("X", [batch, TRAP_FEATURES])], [tensor("Y", [batch, TRAP_FEATURES])]
+
+
+def config(arguments, inputs, outputs):
+    """config.pbtxt; with max_batch_size 0 the dimensions are the model's own, else without the batch."""
+    def declared(value):
+        dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        dims = dims if arguments.max_batch_size == 0 else dims[1:]
+        return f'{{ name: "{value.name}" data_type: TYPE_FP32 dims: [ {", ".join(map(str, dims))} ] }}'
+
+    lines = [f"# Written by scripts/generate_mlp.py, kind {arguments.kind}.", f'name: "{arguments.name}"',
+             'platform: "sluice_onnx"', f"max_batch_size: {arguments.max_batch_size}",
+             "input [ " + ", ".join(map(declared, inputs)) + " ]",
+             "output [ " + ", ".join(map(declared, outputs)) + " ]"]
+    parameters = {"default_class": arguments.default_class, "buckets": arguments.buckets, "slots": arguments.slots}
+    for key, value in parameters.items():
+        if value and not (key == "buckets" and arguments.max_batch_size == 0):
+            lines.append(f'parameters {{ key: "sluice.{key}" value {{ string_value: "{value}" }} }}')
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=("mlp", "copy", "probe", "trap"), default="mlp")
+    parser.add_argument("--name", help="name of the model (default: the kind)")
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--features", type=int, help="numbers in a row of the input (default: WIDTH)")
+    parser.add_argument("--outputs", type=int, help="numbers in a row of the output (default: WIDTH)")
+    parser.add_argument("--batch-symbolic", action="store_true", help="batch dimension N; else batch 1")
+    parser.add_argument("--max-batch-size", type=int, help="of config.pbtxt (default: 8 with N, else 0)")
+    parser.add_argument("--buckets", default="", help="sluice.buckets, as 1,4,8")
+    parser.add_argument("--slots", default="", help="sluice.slots")
+    parser.add_argument("--default-class", default="", choices=("", "latency", "standard", "batch"))
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the model repository to write into")
+    arguments = parser.parse_args()
+    arguments.name = arguments.name or arguments.kind
+    if arguments.max_batch_size is None:
+        arguments.max_batch_size = 8 if arguments.batch_symbolic else 0
+    if arguments.layers < 1 or arguments.width < 1:
+        parser.error("--layers and --width: expected at least 1")
+    if arguments.max_batch_size > 0 and not arguments.batch_symbolic:
+        parser.error("--max-batch-size: needs --batch-symbolic")
+
+    kinds = {"mlp": mlp, "copy": copy, "probe": probe, "trap": trap}
+    nodes, weights, inputs, outputs = kinds[arguments.kind](arguments, "N" if arguments.batch_symbolic else 1)
+    graph = helper.make_graph(nodes, arguments.name, inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", OPSET)]
+    if arguments.kind == "trap":
+        opsets.append(helper.make_opsetid(TRAP_DOMAIN, 1))
+    model = helper.make_model(graph, opset_imports=opsets, producer_name="sluice", ir_version=IR_VERSION)
+    if arguments.kind != "trap":  # The checker knows no operators but its own.
+        onnx.checker.check_model(model)
+    serialized = model.SerializeToString(deterministic=True)
+    folder = arguments.output / arguments.name
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    (folder / "config.pbtxt").write_text(config(arguments, inputs, outputs))
+    # Written beside and renamed, so that a server never maps half a file.
+    partial = folder / "1" / "model.partial"
+    partial.write_bytes(serialized)
+    partial.replace(folder / "1" / "model.onnx")
+    print(f"{hashlib.sha256(serialized).hexdigest()}  {folder / '1' / 'model.onnx'}")
+
+
+if __name__ == "__main__":
+    main()

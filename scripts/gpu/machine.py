@@ -1,0 +1,168 @@
+# SPDX-FileCopyrightText: The Sluice Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the programs are, what they need to run here, and how to run a server and a load: shared by the steps."""
+import argparse
+import ctypes.util
+import glob
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "interop"))
+import server_process  # noqa: E402: the path is set above
+
+CUDA_LIBRARIES = ("cublasLt", "cudnn", "cupti")
+
+
+def cuda_library_folders():
+    """{library: folder} for CUDA's large libraries, which are not bundled. Empty string: the loader knows it."""
+    candidates = ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib",
+                  "/usr/local/cuda/extras/CUPTI/lib64", "/usr/lib/x86_64-linux-gnu"]
+    for entry in sys.path:
+        candidates += sorted(glob.glob(os.path.join(entry, "nvidia", "*", "lib")))
+    found = {}
+    for library in CUDA_LIBRARIES:
+        if ctypes.util.find_library(library):
+            found[library] = ""
+            continue
+        for folder in candidates:
+            if glob.glob(os.path.join(folder, f"lib{library}.so.*")):
+                found[library] = folder
+                break
+    return found
+
+
+class Machine:
+    """The programs of a bundle or a build folder, on this machine."""
+
+    def __init__(self, programs, devices, work, models=None, server_flags=()):
+        self.programs = pathlib.Path(programs)
+        self.devices = devices
+        self.work = pathlib.Path(work)
+        self.repository = pathlib.Path(models) if models else self.work / "repository"
+        self.server_flags = list(server_flags)
+        # Only for our programs: this machine's Python must keep its own libstdc++.
+        folders = [str(self.programs / "lib")] if (self.programs / "lib").is_dir() else []
+        self.cuda_folders = cuda_library_folders()
+        folders += sorted({folder for folder in self.cuda_folders.values() if folder})
+        self.environment = dict(os.environ, REQUIRE_GPU="1" if self.cuda else "0")
+        if folders:
+            known = os.environ.get("LD_LIBRARY_PATH")
+            self.environment["LD_LIBRARY_PATH"] = ":".join(folders + ([known] if known else []))
+        module = self.program("libsluice_cuda_device.so")
+        if module:
+            self.environment["SLUICE_CUDA_MODULE"] = str(module)
+
+    @property
+    def cuda(self):
+        return self.devices.startswith("cuda")
+
+    def program(self, name):
+        """Path of a program, None when it is not there."""
+        bundled = self.programs / "bin" / name
+        if bundled.exists():
+            return bundled
+        for path in sorted(self.programs.rglob(name)):
+            if path.is_file() and os.access(path, os.X_OK):
+                return path
+        return None
+
+    def start_server(self, *flags, repository=None, environment=None):
+        """A server that is ready; raises RuntimeError with its log when it does not get there."""
+        all_flags = ["--devices", self.devices, *self.server_flags, *flags]
+        module = self.program("libsluice_cuda_device.so")
+        if self.cuda and module and module.parent != self.program("sluice-server").parent:
+            all_flags += ["--cuda-module", str(module)]
+        return server_process.ServerProcess(
+            str(self.program("sluice-server")), *all_flags, repository=repository or self.repository / "models",
+            environment=dict(self.environment, **(environment or {})))
+
+    def sluice(self, *arguments, timeout=300, check=True):
+        """Runs the command line client; returns the finished process with its output as text."""
+        return subprocess.run([str(self.program("sluice")), *map(str, arguments)], env=self.environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=check)
+
+    def load(self, url, streams, phases, seconds, warmup, *flags, timings=True):
+        """One `sluice load`; returns its JSON document."""
+        command = ["load", "--url", url, "--phases", ",".join(phases), "--phase-seconds", seconds,
+                   "--warmup-seconds", warmup, "--drain-seconds", 3, "--json", "-", *flags]
+        if timings:
+            command.append("--timings")
+        for stream in streams:
+            command += ["--stream", stream]
+        done = self.sluice(*command, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"sluice {' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return json.loads(done.stdout)
+
+
+def metrics(server):
+    """/metrics as {(family, labels text): value}."""
+    text = urllib.request.urlopen(server.metrics + "/metrics", timeout=10).read().decode()
+    values = {}
+    for line in text.splitlines():
+        match = re.match(r"^(\w+)(\{.*\})? (\S+)$", line)
+        if match:
+            values[match.group(1), match.group(2) or ""] = float(match.group(3))
+    return values
+
+
+class Paused:
+    """A second server that must not take cores while the first is measured: stopped except inside `with`."""
+
+    def __init__(self, server):
+        self.server = server
+        server.process.send_signal(signal.SIGSTOP)
+
+    def __enter__(self):
+        self.server.process.send_signal(signal.SIGCONT)
+        return self.server
+
+    def __exit__(self, *_):
+        self.server.process.send_signal(signal.SIGSTOP)
+
+    def stop(self):
+        self.server.process.send_signal(signal.SIGCONT)
+        return self.server.stop()
+
+
+def add_flags(parser):
+    parser.add_argument("--programs", required=True, help="an unpacked bundle, or a build folder")
+    parser.add_argument("--devices", default="cuda:0", help="as the server's flag (default: %(default)s)")
+    parser.add_argument("--work", required=True, help="folder for what the steps write")
+    parser.add_argument("--models", help="folder written by scripts/generate_gpu_models.sh (default: WORK/repository)")
+    parser.add_argument("--server-flags", default="", help="more flags for every server, separated by spaces")
+
+
+def from_flags(arguments):
+    return Machine(arguments.programs, arguments.devices, arguments.work, arguments.models,
+                   arguments.server_flags.split())
+
+
+def step_parser(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_flags(parser)
+    return parser
+
+
+def table(header, rows):
+    """Text columns, numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    numeric = [all(re.match(r"^[-+0-9.]", row[i]) for row in cells[1:]) for i in range(len(header))]
+    return "\n".join("  ".join(cell.rjust(width) if right else cell.ljust(width)
+                               for cell, width, right in zip(row, widths, numeric)).rstrip() for row in cells)
+
+
+def finish(machine, step, passed, summary, document=None):
+    """Ends a step: its line of the table, its JSON, its exit code."""
+    if document is not None:
+        (machine.work / f"{step}.json").write_text(json.dumps(document, indent=1))
+    print(f"summary: {summary}")
+    sys.exit(0 if passed else 1)
