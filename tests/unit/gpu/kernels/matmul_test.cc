@@ -83,7 +83,7 @@ void ExpectMatchesReference(const MatMulDescription& description, std::mt19937& 
         } else if (d.c.has_value()) {
           inputs.push_back(GuardedBuffer::Of(test.c));
         }
-        ExpectNear(RunKernel<float>(library->PrepareMatMul(d), std::move(inputs), expected.size()), expected, 2e-5,
+        ExpectNear(RunKernel<float>(library->PrepareMatMul(d), inputs, expected.size()), expected, 2e-5,
                    name + " " + DimsToString(d.a) + (d.transpose_a ? "'" : "") + " by " + DimsToString(d.b) +
                        (d.transpose_b ? "'" : "") + (constant_b ? " constant" : "") +
                        (d.c.has_value() ? " plus " + DimsToString(*d.c) : "") + (constant_c ? " constant" : ""));
