@@ -28,8 +28,8 @@ class Kernel {
   /// For people: operator and shapes.
   const std::string& name() const { return name_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
-  /// True when launching it outside a capture is slow or may allocate (it then needs an explicit stream): that is for
-  /// load time. Plans capture it, whatever their unit size, so that a request's path only launches the graph.
+  /// True when launching it outside a capture is slow or may allocate: that is for load time, and refused on per-thread
+  /// streams (FAILED_PRECONDITION). Plans capture it, however short the unit, so that requests only launch the graph.
   bool capture_only() const { return capture_only_; }
 
  protected:

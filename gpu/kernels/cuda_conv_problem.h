@@ -36,7 +36,8 @@ struct ConvOperands {
 /// so that any number of threads may convolve at once, each with its own handle.
 class ConvProblem {
  public:
-  /// `pads`: symmetric ones; none when the input was padded beforehand, and then `shape.padded` is the input.
+  /// Pads are `shape.pads_begin` on both sides, or none when the input was padded beforehand: `shape.padded` is then
+  /// the input. UNIMPLEMENTED for tensors that cuDNN cannot count.
   static absl::StatusOr<ConvProblem> Make(const ConvShape& shape, bool padded_beforehand);
 
   /// Ways worth trying, best first: deterministic, with a bounded workspace. `plain`: nothing comes after the sum.

@@ -55,6 +55,18 @@ absl::Status DescribeMatrix(int64_t rows, int64_t columns, int64_t batches, int6
   return Set(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
 }
 
+/// True when every matrix of a batch begins on kAligned bytes, not only the first.
+bool MatricesAligned(const MatMulShape& shape) {
+  constexpr int64_t kFloats = kAligned / sizeof(float);
+  if (shape.batch_rank > 0 && shape.rows * shape.columns % kFloats != 0) return false;
+  for (int d = 0; d < shape.batch_rank; ++d) {
+    if (shape.a_batch[d] % kFloats != 0 || shape.b_batch[d] % kFloats != 0 || shape.c_batch[d] % kFloats != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 /// On the stack of whoever describes: the opaque structs need no memory of the library's.
@@ -113,8 +125,7 @@ absl::StatusOr<bool> LtProduct::ChooseAlgorithm() {
   // Sums in place by atomics would differ from run to run.
   constexpr uint32_t kDeterministic = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   SLUICE_RETURN_IF_ERROR(Set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kDeterministic));
-  // Matrices of a batch begin anywhere.
-  const uint32_t alignment = shape.batch_rank > 0 ? sizeof(float) : kAligned;
+  const uint32_t alignment = MatricesAligned(shape) ? kAligned : sizeof(float);
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {

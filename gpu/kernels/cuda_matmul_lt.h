@@ -17,15 +17,14 @@ namespace sluice::gpu::cuda {
 /// A matrix product of FP32 as cuBLASLt calls, all decided. Immutable, so that any number of threads may submit it.
 class LtProduct {
  public:
-  /// None when cuBLASLt has no way of doing it. `c_is_bias_ready`: beta is 1, so that a row of C can be the epilogue's
-  /// bias. Load time only.
+  /// None when cuBLASLt has no way of doing it, or only in more calls than are worth it. Load time only.
   static absl::StatusOr<std::optional<LtProduct>> Make(cublasLtHandle_t handle, const MatMulOperands& operands);
 
   size_t workspace_bytes() const { return workspace_bytes_; }
   /// True when C or the activation is left to SubmitAddC.
   bool leaves_c() const { return operands_.shape.has_c && !bias_ && !matrix_c_; }
   bool leaves_activation() const { return operands_.shape.relu && !relu_; }
-  /// Allocates nothing, and is capturable. `c` may be null when there is none.
+  /// Allocates nothing, and is capturable. `c` may be null when there is none. Addresses on 16 bytes.
   absl::Status Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,
                       DeviceSpan workspace) const;
 
