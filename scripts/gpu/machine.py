@@ -91,7 +91,8 @@ class Machine:
     def load(self, url, streams, phases, seconds, warmup, *flags, timings=True):
         """One `sluice load`; returns its JSON document."""
         command = ["load", "--url", url, "--phases", ",".join(phases), "--phase-seconds", seconds,
-                   "--warmup-seconds", warmup, "--drain-seconds", 3, "--json", "-", *flags]
+                   "--warmup-seconds", warmup, "--drain-seconds", 3, "--connections", 4, "--threads", 2,
+                   "--json", "-", *flags]
         if timings:
             command.append("--timings")
         for stream in streams:
