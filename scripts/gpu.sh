@@ -11,7 +11,7 @@ usage: scripts/gpu.sh bundle [BUILD]          put the programs of BUILD (default
        scripts/gpu.sh run [BUNDLE] [FLAGS]    on a machine with a GPU: unpack it and run the steps; one table at the end
        scripts/gpu.sh run --build DIR [FLAGS] the same with the programs of a build folder, without a bundle
        scripts/gpu.sh run --help              the steps and their flags
-environment: PYTHON (default python3), with numpy, onnx and onnxruntime for the steps that generate or compare models
+environment: PYTHON (default python3, or .venv/bin/python when it is there), with numpy, onnx and onnxruntime for the steps that generate or compare models
 exit codes: 0 done, 1 a step failed, 2 usage
 HELP
 }
@@ -26,6 +26,7 @@ run() {
     shift
   fi
   python=${PYTHON:-python3}
+  if [ -z "${PYTHON:-}" ] && [ -x "$root/.venv/bin/python" ]; then python=$root/.venv/bin/python; fi
   if [ -n "$build" ]; then
     exec "$python" "$root/scripts/gpu/run.py" --programs "$build" "$@"
   fi

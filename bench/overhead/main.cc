@@ -117,7 +117,10 @@ absl::StatusOr<Measured> Measure(const Flags& flags, client::Client& client, con
   const RequestClass request_class = ParseRequestClass(flags.request_class).value_or(RequestClass::kLatency);
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Caller> product, Caller::Connect(flags.url));
   SLUICE_ASSIGN_OR_RETURN(Caller::Answer first, product->Call(request.bytes(), request_class));
-  Measured measured{.model = model, .request_bytes = request.bytes().Length(), .answer_bytes = first.body.Length()};
+  Measured measured;
+  measured.model = model;
+  measured.request_bytes = request.bytes().Length();
+  measured.answer_bytes = first.body.Length();
   // The echo gives the very bytes that the server gave: the same payload both ways.
   SLUICE_ASSIGN_OR_RETURN(const auto server, EchoServer::Start(std::move(first.body), flags.echo_threads));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Caller> echo,

@@ -18,8 +18,7 @@ def main():
     try:
         streams = [f"name=latency,class=latency,model=resnet50,rate={arguments.rate}",
                    f"name=copies,class=batch,model=copy,concurrency=4,batch={arguments.batch}"]
-        document = machine.load(server.grpc, streams, ["alone", "mixed", "batch-alone"], arguments.seconds, 1,
-                                "--connections", 4)
+        document = machine.load(server.grpc, streams, ["alone", "mixed", "batch-alone"], arguments.seconds, 1)
     finally:
         code = server.stop()
     rows, p99 = [], None

@@ -51,6 +51,7 @@ class Machine:
         folders = [str(self.programs / "lib")] if (self.programs / "lib").is_dir() else []
         self.cuda_folders = cuda_library_folders()
         folders += sorted({folder for folder in self.cuda_folders.values() if folder})
+        self.found = {}
         self.environment = dict(os.environ, REQUIRE_GPU="1" if self.cuda else "0")
         if folders:
             known = os.environ.get("LD_LIBRARY_PATH")
@@ -65,13 +66,12 @@ class Machine:
 
     def program(self, name):
         """Path of a program, None when it is not there."""
-        bundled = self.programs / "bin" / name
-        if bundled.exists():
-            return bundled
-        for path in sorted(self.programs.rglob(name)):
-            if path.is_file() and os.access(path, os.X_OK):
-                return path
-        return None
+        if name not in self.found:
+            bundled = self.programs / "bin" / name
+            candidates = [bundled] if bundled.exists() else sorted(self.programs.rglob(name))
+            runnable = [path for path in candidates if path.is_file() and os.access(path, os.X_OK)]
+            self.found[name] = runnable[0] if runnable else None
+        return self.found[name]
 
     def start_server(self, *flags, repository=None, environment=None):
         """A server that is ready; raises RuntimeError with its log when it does not get there."""
@@ -91,7 +91,8 @@ class Machine:
     def load(self, url, streams, phases, seconds, warmup, *flags, timings=True):
         """One `sluice load`; returns its JSON document."""
         command = ["load", "--url", url, "--phases", ",".join(phases), "--phase-seconds", seconds,
-                   "--warmup-seconds", warmup, "--drain-seconds", 3, "--json", "-", *flags]
+                   "--warmup-seconds", warmup, "--drain-seconds", 3, "--connections", 4, "--threads", 2,
+                   "--json", "-", *flags]
         if timings:
             command.append("--timings")
         for stream in streams:
@@ -155,7 +156,7 @@ def table(header, rows):
     """Text columns, numbers to the right."""
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    numeric = [all(re.match(r"^[-+0-9.]", row[i]) for row in cells[1:]) for i in range(len(header))]
+    numeric = [all(re.fullmatch(r"-|[-+]?[0-9.]+", row[i]) for row in cells[1:]) for i in range(len(header))]
     return "\n".join("  ".join(cell.rjust(width) if right else cell.ljust(width)
                                for cell, width, right in zip(row, widths, numeric)).rstrip() for row in cells)
 

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The Sluice Authors
 # SPDX-License-Identifier: Apache-2.0
 """Step priorities: what the streams' priorities read back as, from the conformance suite and from the server's own log."""
+import re
 import subprocess
 
 import machine as machines
@@ -22,8 +23,11 @@ def main():
     log = server.log()
     lines = [line for line in log.splitlines() if "priorit" in line.lower()]
     print("\n".join(lines) or "the server's log says nothing of priorities")
-    summary.append(lines[0][-160:] if lines else "no word in the server's log")
-    machines.finish(machine, "priorities", passed and code == 0 and bool(lines or not machine.cuda), "; ".join(summary))
+    found = dict(re.findall(r"class=(\w+) priority=(-?\d+)", "\n".join(lines)))
+    summary.append(", ".join(f"{name} {value}" for name, value in found.items()) or "no word in the server's log")
+    ordered = {"latency", "standard", "batch"} <= set(found) and int(found["latency"]) < min(
+        int(found["standard"]), int(found["batch"]))
+    machines.finish(machine, "priorities", passed and code == 0 and ordered, "; ".join(summary))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,6 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-// These need the two above, in this order.
-#include <generated_cuda_meta.h>
-#include <generated_cuda_runtime_api_meta.h>
 
 #include <cstring>
 

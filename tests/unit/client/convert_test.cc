@@ -66,10 +66,12 @@ TEST(ReadInferResponse, ChecksConsistency) {
   response.add_raw_output_contents("abcd");
   (*response.mutable_parameters())["sluice_class"].set_string_param("batch");
   (*response.mutable_parameters())["sluice_queue_us"].set_int64_param(120);
+  (*response.mutable_parameters())["sluice_total_us"].set_int64_param(450);
   const auto reply = ReadInferResponse(response);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->effective_class, RequestClass::kBatch);
   EXPECT_EQ(reply->timings->queue, absl::Microseconds(120));
+  EXPECT_EQ(reply->timings->total, absl::Microseconds(450));
   response.set_raw_output_contents(0, "abc");
   EXPECT_THAT(std::string(ReadInferResponse(response).status().message()), HasSubstr("needs 4 bytes, but has 3"));
   response.mutable_outputs(0)->set_datatype("FP99");

@@ -104,5 +104,38 @@ TEST(Report, ShowsWhatMatters) {
   EXPECT_NEAR(document["summary"]["latency"][0]["isolation_ratio"].get<double>(), 1.25, 0.01);
 }
 
+// Goal: the server's own times give a ratio of their own and the device's share. Method: alone 100 requests of 2 ms on
+// the device in 10 s and 4 ms in the server; mixed 5 ms.
+TEST(Summary, ServerTimes) {
+  LoadOptions options = TwoStreams();
+  options.timings = true;
+  std::vector<PhaseResult> phases = FivePhases();
+  phases.erase(phases.begin() + 3);
+  StageTimings alone;
+  alone.h2d = absl::Microseconds(500);
+  alone.gpu_wait = absl::Microseconds(900);
+  alone.compute = absl::Microseconds(1300);
+  alone.d2h = absl::Microseconds(200);
+  alone.total = absl::Milliseconds(4);
+  StageTimings mixed = alone;
+  mixed.total = absl::Milliseconds(5);
+  phases[0].streams[0].result.server.emplace();
+  phases[1].streams[0].result.server.emplace();
+  for (int i = 0; i < 100; ++i) {
+    phases[0].streams[0].result.server->Record(alone);
+    phases[1].streams[0].result.server->Record(mixed);
+  }
+  const StreamComparison latency = Summarize(options, phases).latency[0];
+  EXPECT_NEAR(*latency.server_isolation_ratio, 1.25, 0.01);
+  EXPECT_NEAR(*latency.server_alone_p99_ms, 4, 0.01);
+  EXPECT_NEAR(*latency.gpu_share_alone, 0.02, 0.0001);
+  EXPECT_FALSE(latency.server_standard_p99_ms.has_value());
+  const std::string text = TextReport(options, {}, phases, Summarize(options, phases));
+  EXPECT_THAT(text, HasSubstr("in the server: 1.250"));
+  const auto json = JsonReport(options, {}, phases, Summarize(options, phases));
+  EXPECT_NEAR(json["phases"][0]["streams"][0]["server"]["total"]["p99_ms"].get<double>(), 4, 0.01);
+  EXPECT_TRUE(json["phases"][2]["streams"][0]["server"].is_null());
+}
+
 }  // namespace
 }  // namespace sluice::client

@@ -62,6 +62,18 @@ TEST(Response, ParsesAsProtobuf) {
   EXPECT_EQ(response.parameters().at("sluice_d2h_us").int64_param(), 300);
 }
 
+// Goal: the total time can follow what was encoded before it. Method: parse both together.
+TEST(Response, TotalTimeFollows) {
+  const auto model = ThreeOutputs();
+  auto slices = EncodeResponse({*model, "", RequestClass::kLatency, true}, {});
+  ASSERT_TRUE(slices.ok()) << slices.status();
+  slices->push_back(EncodeTotalTime(absl::Microseconds(1234)));
+  inference::ModelInferResponse response;
+  ASSERT_TRUE(response.ParseFromString(Join(*slices)));
+  EXPECT_EQ(response.parameters_size(), 8);
+  EXPECT_EQ(response.parameters().at("sluice_total_us").int64_param(), 1234);
+}
+
 // Goal: large outputs are not copied. Method: the slice's bytes are the string's own.
 TEST(Response, LargeOutputKeepsItsStorage) {
   const auto model = ThreeOutputs();

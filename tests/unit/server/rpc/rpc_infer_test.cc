@@ -43,6 +43,8 @@ TEST_F(RpcTest, Infer) {
   EXPECT_EQ(response.parameters().at("sluice_class").string_param(), "latency");
   EXPECT_EQ(response.parameters().at("sluice_queue_us").int64_param(), 7);
   EXPECT_EQ(response.parameters().at("sluice_compute_us").int64_param(), 11);
+  EXPECT_GE(response.parameters().at("sluice_total_us").int64_param(), 0);
+  EXPECT_LT(response.parameters().at("sluice_total_us").int64_param(), 60'000'000);
 
   const std::vector<AnsweredCall> answered = observer_.AwaitAnswered(1);
   EXPECT_EQ(answered[0].code, absl::StatusCode::kOk);
