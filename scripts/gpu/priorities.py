@@ -21,9 +21,9 @@ def main():
     server = machine.start_server()
     code = server.stop()
     log = server.log()
-    lines = [line for line in log.splitlines() if "priorit" in line.lower()]
+    lines = [line for line in log.splitlines() if "priorit" in line.lower() and f"device={machine.devices.split(',')[0]}" in line]
     print("\n".join(lines) or "the server's log says nothing of priorities")
-    found = dict(re.findall(r"class=(\w+) priority=(-?\d+)", "\n".join(lines)))
+    found = dict(re.findall(r"class=(\w+) .*?priority=(-?\d+)", "\n".join(lines)))
     summary.append(", ".join(f"{name} {value}" for name, value in found.items()) or "no word in the server's log")
     ordered = {"latency", "standard", "batch"} <= set(found) and int(found["latency"]) < min(
         int(found["standard"]), int(found["batch"]))
