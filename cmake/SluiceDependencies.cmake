@@ -43,7 +43,26 @@ if(NOT SLUICE_CUDA STREQUAL "OFF")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA_STANDARD 20)
     find_package(CUDAToolkit REQUIRED)
-    set(SLUICE_HAVE_CUDA ON)
+    # cuDNN comes with the toolkit's packages, on its own (CUDNN_ROOT), or in PyPI wheels (SLUICE_CUDA_WHEELS names the
+    # folder that holds nvidia/cudnn).
+    set(SLUICE_CUDA_WHEELS "" CACHE PATH "Folder with NVIDIA's wheels (site-packages), when cuDNN comes from one")
+    find_path(SLUICE_CUDNN_INCLUDE cudnn.h
+      HINTS "${SLUICE_CUDA_WHEELS}/nvidia/cudnn/include" ${CUDNN_ROOT}/include $ENV{CUDNN_ROOT}/include
+        ${CUDAToolkit_INCLUDE_DIRS})
+    find_library(SLUICE_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9
+      HINTS "${SLUICE_CUDA_WHEELS}/nvidia/cudnn/lib" ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_LIBRARY_DIR}
+      PATH_SUFFIXES lib lib64)
+    if(SLUICE_CUDNN_INCLUDE AND SLUICE_CUDNN_LIBRARY AND TARGET CUDA::cublasLt)
+      set(SLUICE_HAVE_CUDA ON)
+      add_library(sluice_cudnn INTERFACE)
+      target_include_directories(sluice_cudnn SYSTEM INTERFACE "${SLUICE_CUDNN_INCLUDE}")
+      target_link_libraries(sluice_cudnn INTERFACE "${SLUICE_CUDNN_LIBRARY}")
+    elseif(SLUICE_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "SLUICE_CUDA=ON, but cuDNN 9 or cuBLASLt was not found; install cudnn9 and libcublas-dev of the "
+        "CUDA toolkit, or name cuDNN's folder with CUDNN_ROOT or SLUICE_CUDA_WHEELS, or pass SLUICE_CUDA=OFF")
+    else()
+      message(STATUS "cuDNN or cuBLASLt not found: building without the CUDA device (SLUICE_CUDA=AUTO)")
+    endif()
   elseif(SLUICE_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SLUICE_CUDA=ON, but no CUDA compiler was found; install the CUDA toolkit or pass SLUICE_CUDA=OFF")
   else()

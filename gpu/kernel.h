@@ -28,15 +28,19 @@ class Kernel {
   /// For people: operator and shapes.
   const std::string& name() const { return name_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
+  /// True when launching it outside a capture is slow or may allocate: that is for load time, and refused on per-thread
+  /// streams (FAILED_PRECONDITION). Plans capture it, however short the unit, so that requests only launch the graph.
+  bool capture_only() const { return capture_only_; }
 
  protected:
-  Kernel(Backend backend, std::string name, size_t workspace_bytes)
-      : backend_(backend), name_(std::move(name)), workspace_bytes_(workspace_bytes) {}
+  Kernel(Backend backend, std::string name, size_t workspace_bytes, bool capture_only = false)
+      : backend_(backend), name_(std::move(name)), workspace_bytes_(workspace_bytes), capture_only_(capture_only) {}
 
  private:
   const Backend backend_;
   const std::string name_;
   const size_t workspace_bytes_;
+  const bool capture_only_;
 };
 
 }  // namespace sluice::gpu

@@ -22,13 +22,22 @@ constexpr int kMaxLatencyStreams = 64;
 absl::StatusOr<StageTimes> ReadStageTimes(Device& device, const Execution& execution) {
   const Slot& slot = *execution.slot;
   StageTimes times;
+  const StampPage& stamps = slot.stamps();
+  const auto between = [](uint64_t from, uint64_t to) {
+    return absl::Nanoseconds(std::max<int64_t>(static_cast<int64_t>(to - from), 0));
+  };
+  times.compute = between(stamps.first_kernel, stamps.last_kernel);
+  // Clocks of host and device agree to some microseconds only.
+  if (slot.graph_copies) {
+    times.h2d = between(stamps.copy_in_start, stamps.first_kernel);
+    times.d2h = between(stamps.last_kernel, stamps.copy_out_end);
+    times.gpu_wait = std::max(device.StampToTime(stamps.copy_in_start) - execution.submitted, absl::ZeroDuration());
+    return times;
+  }
   SLUICE_ASSIGN_OR_RETURN(times.h2d, device.Elapsed(slot.h2d_start, slot.h2d_end));
   SLUICE_ASSIGN_OR_RETURN(times.d2h, device.Elapsed(slot.d2h_start, slot.d2h_end));
-  const Time first = device.StampToTime(slot.stamps().first_kernel);
-  const Time last = device.StampToTime(slot.stamps().last_kernel);
-  // Clocks of two devices agree to some microseconds only.
-  times.gpu_wait = std::max(first - execution.submitted - times.h2d, absl::ZeroDuration());
-  times.compute = std::max(last - first, absl::ZeroDuration());
+  times.gpu_wait =
+      std::max(device.StampToTime(stamps.first_kernel) - execution.submitted - times.h2d, absl::ZeroDuration());
   return times;
 }
 
@@ -95,8 +104,9 @@ class LatencyLane final : public Lane {
 
   absl::StatusOr<StageTimes> Finish(Execution& execution) override {
     if (execution.status.ok()) {
-      execution.status = device_.Synchronize(execution.slot->kernels_done);
-      // The gate reopens here, not after the copy out.
+      // The gate reopens after the last kernel: before a copy out by engine, after one by kernel.
+      const Slot& slot = *execution.slot;
+      execution.status = device_.Synchronize(slot.graph_copies ? slot.done.view() : slot.kernels_done.view());
       if (execution.status.ok()) ReleaseToken(execution);
     }
     absl::StatusOr<StageTimes> times = Conclude(device_, execution);
@@ -117,18 +127,20 @@ class LatencyLane final : public Lane {
   absl::Status Issue(Execution& execution) {
     const StreamRef stream = execution.stream;
     const Slot& slot = *execution.slot;
+    if (slot.graph_copies) {
+      gate_.EnterDevice(execution.token);
+      execution.entered_device = true;
+      SLUICE_RETURN_IF_ERROR(device_.LaunchGraph(stream, slot.graph));
+      SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.done));
+      execution.done_recorded = true;
+      return absl::OkStatus();
+    }
     SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.h2d_start));
     SLUICE_RETURN_IF_ERROR(CopyInputs(device_, stream, slot));
     SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.h2d_end));
     gate_.EnterDevice(execution.token);
     execution.entered_device = true;
-    if (slot.graph) {
-      SLUICE_RETURN_IF_ERROR(device_.LaunchGraph(stream, slot.graph));
-    } else {
-      for (const BoundLaunch& launch : slot.launches) {
-        SLUICE_RETURN_IF_ERROR(device_.Launch(stream, *launch.kernel, launch.args));
-      }
-    }
+    SLUICE_RETURN_IF_ERROR(device_.LaunchGraph(stream, slot.graph));
     SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.kernels_done));
     SLUICE_RETURN_IF_ERROR(device_.Record(stream, slot.d2h_start));
     SLUICE_RETURN_IF_ERROR(CopyOutputs(device_, stream, slot));

@@ -41,7 +41,8 @@ void Progress::Start(LaneContext& context, Slot& slot, StreamRef stream, const s
   stop_ = stop;
   const bool unified = context.device->info().unified_memory;
   if (!unified) chunks_ = ChunkCursor(slot.inputs);
-  if (slot.unit_done.size() != slot.units.size() || slot.copy_done.empty() != unified) {
+  if (slot.unit_done.size() != slot.units.size() || slot.unit_graphs.size() != slot.units.size() ||
+      slot.copy_done.empty() != unified) {
     return End(absl::InternalError("the slot was prepared for another class"));
   }
   if (absl::Status status = context.device->Record(stream, slot.h2d_start); !status.ok()) End(std::move(status));
@@ -157,7 +158,14 @@ Step Progress::IssueUnit() {
   const Grant grant = Ask(wanted);
   if (!grant.granted) return {.kind = StepKind::kRefused, .retry_at = grant.retry_at};
   Device& device = *context_->device;
-  for (size_t i = 0; i < unit.launch_count; ++i) {
+  const GraphRef graph = slot_->unit_graphs[next_unit_];
+  if (graph) {
+    if (absl::Status status = device.LaunchGraph(stream_, graph); !status.ok()) {
+      TakeBackNewest();
+      return EndWith(std::move(status));
+    }
+  }
+  for (size_t i = 0; !graph && i < unit.launch_count; ++i) {
     const BoundLaunch& launch = slot_->launches[unit.first_launch + i];
     if (absl::Status status = device.Launch(stream_, *launch.kernel, launch.args); !status.ok()) {
       if (i == 0) TakeBackNewest();

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/slot.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
 #include "base/status_macros.h"
 
 namespace sluice::gpu {
@@ -10,36 +14,52 @@ namespace {
 // Chunks of one slot in flight per direction. A gate window above it is shared by several slots.
 constexpr size_t kChunksInFlight = 2;
 
-absl::Status CaptureGraph(Slot& slot) {
-  Device& device = *slot.device;
-  SLUICE_ASSIGN_OR_RETURN(const Stream stream, device.CreateStream(StreamPriority::kHigh));
-  SLUICE_RETURN_IF_ERROR(device.BeginCapture(stream));
-  absl::Status launched;
-  for (const BoundLaunch& launch : slot.launches) {
-    launched = device.Launch(stream, *launch.kernel, launch.args);
-    if (!launched.ok()) break;
-  }
-  // A capture that was begun is ended even when a launch failed, or the stream could not be destroyed.
-  absl::StatusOr<Graph> graph = device.EndCapture(stream);
-  SLUICE_RETURN_IF_ERROR(launched);
-  if (!graph.ok()) return graph.status();
-  slot.graph = *std::move(graph);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::Status PrepareSlot(Slot& slot, RequestClass request_class) {
+bool WantsGraph(const Slot& slot, size_t first, size_t count) {
+  if (count > kMaxPlainLaunches) return slot.device->info().backend == Backend::kCuda;
+  const auto begin = slot.launches.begin() + static_cast<ptrdiff_t>(first);
+  return std::any_of(begin, begin + static_cast<ptrdiff_t>(count),
+                     [](const BoundLaunch& launch) { return launch.kernel->capture_only(); });
+}
+
+absl::StatusOr<Graph> CaptureLaunches(Slot& slot, size_t first, size_t count) {
+  Device& device = *slot.device;
+  if (!slot.capture_stream) {
+    // A graph takes the priority of the stream it is launched in, not of this one.
+    SLUICE_ASSIGN_OR_RETURN(slot.capture_stream, device.CreateStream(StreamPriority::kLow));
+  }
+  SLUICE_RETURN_IF_ERROR(device.BeginCapture(slot.capture_stream));
+  absl::Status launched;
+  for (size_t i = first; i < first + count && launched.ok(); ++i) {
+    const BoundLaunch& launch = slot.launches[i];
+    launched = device.Launch(slot.capture_stream, *launch.kernel, launch.args);
+  }
+  // A capture that was begun is ended even when a launch failed.
+  absl::StatusOr<Graph> graph = device.EndCapture(slot.capture_stream);
+  SLUICE_RETURN_IF_ERROR(launched);
+  return graph;
+}
+
+absl::Status PrepareSlot(Slot& slot, RequestClass request_class, WaitMode wait) {
   Device& device = *slot.device;
   const bool latency = request_class == RequestClass::kLatency;
-  const WaitMode wait = latency ? WaitMode::kSpin : WaitMode::kBlock;
   for (TimedEvent* event : {&slot.h2d_start, &slot.h2d_end, &slot.d2h_start, &slot.d2h_end}) {
     SLUICE_ASSIGN_OR_RETURN(*event, device.CreateTimedEvent());
   }
   for (Event* event : {&slot.inputs_arrived, &slot.kernels_done, &slot.done}) {
     SLUICE_ASSIGN_OR_RETURN(*event, device.CreateEvent(wait));
   }
-  if (latency) return CaptureGraph(slot);
+  if (latency) {
+    SLUICE_ASSIGN_OR_RETURN(slot.graph, CaptureLaunches(slot, 0, slot.launches.size()));
+    return absl::OkStatus();
+  }
+  slot.unit_graphs.resize(slot.units.size());
+  for (size_t i = 0; i < slot.units.size(); ++i) {
+    const Unit& unit = slot.units[i];
+    if (!WantsGraph(slot, unit.first_launch, unit.launch_count)) continue;
+    SLUICE_ASSIGN_OR_RETURN(slot.unit_graphs[i], CaptureLaunches(slot, unit.first_launch, unit.launch_count));
+  }
   const size_t copy_events = device.info().unified_memory ? 0 : kChunksInFlight;
   for (const auto& [events, count] : {std::pair(&slot.unit_done, slot.units.size()), {&slot.copy_done, copy_events}}) {
     events->reserve(count);

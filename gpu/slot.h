@@ -35,10 +35,13 @@ struct SlotTensor {
   DeviceSpan device;
 };
 
-/// First and last kernel's stamps, in pinned memory the device writes.
-struct StampPage {
+/// The device's clock along one execution, in pinned memory the device writes. The outer two only where the graph moves
+/// inputs and outputs itself; a transfer kernel writes two neighbours (gpu/kernels/transfer.h).
+struct alignas(16) StampPage {
+  uint64_t copy_in_start = 0;
   uint64_t first_kernel = 0;
   uint64_t last_kernel = 0;
+  uint64_t copy_out_end = 0;
 };
 
 /// The buffers, events and graph of one execution in flight of one plan. Built at load time by model/ (memory and
@@ -55,25 +58,37 @@ struct Slot {
   PinnedBuffer stamp_memory;  ///< One StampPage.
   std::vector<SlotTensor> inputs;  ///< In the order of the model's signature.
   std::vector<SlotTensor> outputs;
-  // Launches. The first launch of the first unit and the last of the last unit are stamp kernels.
+  // Launches. The first and the last are stamp kernels; with graph_copies they are transfers, which stamp as well.
   std::vector<DeviceSpan> spans;  ///< Backing store of every BoundLaunch's args; never resized after binding.
   std::vector<BoundLaunch> launches;
-  std::vector<Unit> units;
+  std::vector<Unit> units;    ///< Standard and batch.
+  bool graph_copies = false;  ///< Latency: inputs and outputs move inside the graph, past the copy engines' queues.
   // Events, made once.
   TimedEvent h2d_start, h2d_end, d2h_start, d2h_end;
   Event inputs_arrived;
-  Event kernels_done;            ///< After the last kernel, before the copy out: the gate reopens here.
-  Event done;                    ///< After the copy out: the outputs may be read.
-  std::vector<Event> unit_done;  ///< One a unit; standard and batch lanes only.
-  std::vector<Event> copy_done;  ///< One a chunk in flight; the same lanes, and only where copies are real.
-  Graph graph;                   ///< The whole plan; latency lane only.
+  Event kernels_done;              ///< After the last kernel, before the copy out: the gate reopens here.
+  Event done;                      ///< After the copy out: the outputs may be read.
+  std::vector<Event> unit_done;    ///< One a unit; standard and batch lanes only.
+  std::vector<Event> copy_done;    ///< One a chunk in flight; the same lanes, and only where copies are real.
+  Stream capture_stream;           ///< Graphs are captured here, so that library handles bound to it are the slot's.
+  Graph graph;                     ///< The whole plan; latency lane only.
+  std::vector<Graph> unit_graphs;  ///< One a unit; none for a unit that is launched kernel by kernel.
 
   const StampPage& stamps() const { return *reinterpret_cast<const StampPage*>(stamp_memory.view().data); }
 };
 
-/// Makes the slot's events, and for the latency class the graph of the whole plan, so that a request creates nothing.
-/// `slot` has its device, memory, launches and units. Load time only: allocates and captures. On error the slot is to
-/// be dropped; what was made goes with it.
-absl::Status PrepareSlot(Slot& slot, RequestClass request_class);
+/// Makes the slot's events and graphs, so that a request creates nothing: for the latency class one graph of the whole
+/// plan, for the others one of each unit that has more than kMaxPlainLaunches kernels or one that must be captured.
+/// `slot` has its device, memory, launches and, unless it is a latency slot, units. `wait` is how threads wait for its
+/// events. Load time only: allocates and captures. On error the slot is to be dropped; what was made goes with it.
+absl::Status PrepareSlot(Slot& slot, RequestClass request_class, WaitMode wait);
+
+/// Launching one or two kernels costs less than launching a graph of them.
+inline constexpr size_t kMaxPlainLaunches = 2;
+
+/// Captures `count` launches from `first` on as one graph, on slot.capture_stream, which is made on first use.
+absl::StatusOr<Graph> CaptureLaunches(Slot& slot, size_t first, size_t count);
+/// True when these launches are better, or only possible, as a graph.
+bool WantsGraph(const Slot& slot, size_t first, size_t count);
 
 }  // namespace sluice::gpu

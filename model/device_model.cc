@@ -15,14 +15,20 @@ namespace {
 
 class GraphDeviceModel final : public DeviceModel {
  public:
-  GraphDeviceModel(Graph graph, const Signature& signature, gpu::Device& device, gpu::Device& host)
-      : graph_(std::move(graph)), signature_(signature), device_(device), host_(host), pool_(device) {}
+  GraphDeviceModel(Graph graph, const Signature& signature, gpu::Device& device, gpu::Device& host,
+                   const PlanOptions& options)
+      : graph_(std::move(graph)),
+        signature_(signature),
+        device_(device),
+        host_(host),
+        options_(options),
+        pool_(device) {}
 
   absl::StatusOr<std::unique_ptr<Plan>> BuildPlan(const Bucket& bucket) override {
     Graph graph = graph_.Clone();
     SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_));
     SLUICE_RETURN_IF_ERROR(CheckOutputs(graph));
-    return BuildPlanFromGraph(std::move(graph), bucket, device_, pool_);
+    return BuildPlanFromGraph(std::move(graph), bucket, device_, pool_, options_);
   }
 
   size_t weight_bytes() const override { return pool_.total_bytes(); }
@@ -50,15 +56,17 @@ class GraphDeviceModel final : public DeviceModel {
   const Signature& signature_;
   gpu::Device& device_;
   gpu::Device& host_;
+  const PlanOptions options_;
   ConstantPool pool_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceModel>> MakeDeviceModel(Graph graph, const Signature& signature,
-                                                             gpu::Device& device, gpu::Device& host) {
+                                                             gpu::Device& device, gpu::Device& host,
+                                                             const PlanOptions& options) {
   SLUICE_RETURN_IF_ERROR(SimplifyUnbound(graph, host));
-  return std::make_unique<GraphDeviceModel>(std::move(graph), signature, device, host);
+  return std::make_unique<GraphDeviceModel>(std::move(graph), signature, device, host, options);
 }
 
 }  // namespace sluice::model

@@ -14,6 +14,7 @@ namespace sluice::model {
 /// Simplifies `graph` as far as that goes without shapes, and keeps it with the weights of `device`. The signature,
 /// both devices and the bytes the graph points to must outlive the result.
 absl::StatusOr<std::unique_ptr<DeviceModel>> MakeDeviceModel(Graph graph, const Signature& signature,
-                                                             gpu::Device& device, gpu::Device& host);
+                                                             gpu::Device& device, gpu::Device& host,
+                                                             const PlanOptions& options);
 
 }  // namespace sluice::model

@@ -20,8 +20,9 @@ class OnnxModel final : public Model {
 
   const Signature& signature() const override { return signature_; }
   int64_t opset() const override { return graph_.opset; }
-  absl::StatusOr<std::unique_ptr<DeviceModel>> Instantiate(gpu::Device& device, gpu::Device& host) const override {
-    return MakeDeviceModel(graph_.Clone(), signature_, device, host);
+  absl::StatusOr<std::unique_ptr<DeviceModel>> Instantiate(gpu::Device& device, gpu::Device& host,
+                                                           const PlanOptions& options) const override {
+    return MakeDeviceModel(graph_.Clone(), signature_, device, host, options);
   }
 
  private:

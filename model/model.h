@@ -39,6 +39,15 @@ struct Bucket {
 class Graph;         // model/graph.h: what the file says, typed
 class ConstantPool;  // weights of one model on one device, shared by its plans
 
+/// How plans are cut and fed; the server's flags.
+struct PlanOptions {
+  /// Kernels are put together until a unit is predicted to take this long. On the host a unit is one kernel.
+  absl::Duration unit_target = absl::Microseconds(20);
+  /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is twice
+  /// as fast alone and waits behind every batch copy.
+  size_t max_transfer_bytes = size_t{2} << 20;
+};
+
 /// A bucket prepared for one device: kernels, memory layout, units. Immutable once built (predicted unit times aside),
 /// so slots may be made and used by any thread. Must outlive its slots.
 class Plan {
@@ -47,14 +56,16 @@ class Plan {
   virtual const Bucket& bucket() const = 0;
   virtual const std::vector<Shape>& output_shapes() const = 0;
   virtual size_t unit_count() const = 0;
-  /// Sum of the units' predicted times; zero before anything ran.
+  /// Sum of the units' predicted times, as corrected by what was measured.
   virtual absl::Duration predicted_compute() const = 0;
+  /// Time of all kernels in a row with nothing else on the device, measured when the plan was built.
+  virtual absl::Duration profile() const = 0;
   /// Device bytes one slot takes, weights left out.
   virtual size_t slot_bytes() const = 0;
   /// Allocates a slot, binds every launch and creates its events; `request_class` decides whether the plan is captured
-  /// as one graph (latency) or gets an event per unit. Load time only. RESOURCE_EXHAUSTED when memory is out; nothing
-  /// is left behind on failure.
-  virtual absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class) = 0;
+  /// as one graph (latency) or gets an event per unit; `wait` is how threads wait for its events. Load time only.
+  /// RESOURCE_EXHAUSTED when memory is out; nothing is left behind on failure.
+  virtual absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class, gpu::WaitMode wait) = 0;
 };
 
 /// A model's weights on one device, and the plans built from them. Not thread-safe while plans are being built.
@@ -76,7 +87,8 @@ class Model {
   virtual int64_t opset() const = 0;
   /// `host` evaluates constant subgraphs (it may be the same device). Both devices must outlive the result, and so must
   /// this model.
-  virtual absl::StatusOr<std::unique_ptr<DeviceModel>> Instantiate(gpu::Device& device, gpu::Device& host) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<DeviceModel>> Instantiate(gpu::Device& device, gpu::Device& host,
+                                                                   const PlanOptions& options = {}) const = 0;
 };
 
 /// Reads and checks `path` (external data beside it). INVALID_ARGUMENT with the byte offset or field for a file that is

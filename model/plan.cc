@@ -3,62 +3,110 @@
 #include "model/plan.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <numeric>
 #include <utility>
 
 #include "base/moving_average.h"
 #include "base/status_macros.h"
+#include "gpu/kernels/fill.h"
 #include "gpu/kernels/stamp.h"
+#include "gpu/kernels/transfer.h"
 #include "model/plan_layout.h"
+#include "model/plan_profile.h"
 
 namespace sluice::model {
 namespace {
 
-// The first run of a kernel pays for pages and code that later ones find warm; the second one is measured.
-constexpr int kProfileRuns = 2;
+// Each transfer kernel counts its blocks in a word of its own.
+constexpr size_t kCounterBytes = 256;
+constexpr size_t kCountersBytes = 2 * kCounterBytes;
+
+/// Kernels that move a latency slot's inputs and outputs inside its graph. Both are there, or none.
+struct TransferKernels {
+  std::unique_ptr<gpu::Kernel> in;
+  std::unique_ptr<gpu::Kernel> out;
+};
+
+absl::StatusOr<TransferKernels> PrepareTransfers(const PlanLayout& layout, gpu::Device& device, size_t max_bytes) {
+  TransferKernels kernels;
+  if (device.info().unified_memory || layout.input_bytes > max_bytes || layout.output_bytes > max_bytes ||
+      std::max(layout.inputs.size(), layout.outputs.size()) > gpu::kMaxTransferTensors) {
+    return kernels;
+  }
+  const auto prepare = [&](const std::vector<SpanPlace>& places) {
+    gpu::TransferDescription description;
+    for (const SpanPlace& place : places) description.sizes_bytes.push_back(place.size_bytes);
+    return gpu::PrepareTransfer(device, description);
+  };
+  absl::StatusOr<std::unique_ptr<gpu::Kernel>> in = prepare(layout.inputs);
+  if (absl::IsUnimplemented(in.status())) return kernels;  // The backend has copies only.
+  SLUICE_RETURN_IF_ERROR(in.status());
+  kernels.in = *std::move(in);
+  SLUICE_ASSIGN_OR_RETURN(kernels.out, prepare(layout.outputs));
+  return kernels;
+}
 
 class BoundPlan final : public Plan {
  public:
   BoundPlan(Bucket bucket, std::vector<Shape> output_shapes, PlanLayout layout, std::unique_ptr<gpu::Kernel> stamp,
-            gpu::Device& device)
+            TransferKernels transfers, gpu::Device& device)
       : bucket_(std::move(bucket)),
         output_shapes_(std::move(output_shapes)),
         layout_(std::move(layout)),
         stamp_(std::move(stamp)),
-        device_(device),
-        predicted_(std::max<size_t>(layout_.launches.size(), 1)) {}
+        transfers_(std::move(transfers)),
+        device_(device) {}
+
+  /// Measures the kernels in a slot of its own and cuts them into units. Once, before any other method.
+  absl::Status Profile(absl::Duration unit_target) {
+    gpu::Slot slot;
+    slot.device = &device_;
+    SLUICE_RETURN_IF_ERROR(AllocateMemory(slot));
+    BindLaunches(slot);
+    SLUICE_ASSIGN_OR_RETURN(const PlanProfile profile, ProfileSlot(slot));
+    profile_ = profile.whole;
+    unit_firsts_ = CutUnits(device_.info().backend, profile.launches, unit_target);
+    for (size_t i = 0; i < unit_firsts_.size(); ++i) {
+      const size_t end = i + 1 < unit_firsts_.size() ? unit_firsts_[i + 1] : profile.launches.size();
+      predicted_.emplace_back(std::accumulate(profile.launches.begin() + static_cast<ptrdiff_t>(unit_firsts_[i]),
+                                              profile.launches.begin() + static_cast<ptrdiff_t>(end),
+                                              absl::ZeroDuration()));
+    }
+    return absl::OkStatus();
+  }
 
   const Bucket& bucket() const override { return bucket_; }
   const std::vector<Shape>& output_shapes() const override { return output_shapes_; }
-  size_t unit_count() const override { return predicted_.size(); }
-  size_t slot_bytes() const override { return layout_.input_bytes + layout_.output_bytes + layout_.activation_bytes; }
+  size_t unit_count() const override { return unit_firsts_.size(); }
+  size_t slot_bytes() const override {
+    return layout_.input_bytes + layout_.output_bytes + layout_.activation_bytes + CountersBytes();
+  }
   absl::Duration predicted_compute() const override {
     absl::Duration sum;
     for (const MovingAverage& unit : predicted_) sum += unit.value();
     return sum;
   }
+  absl::Duration profile() const override { return profile_; }
 
-  absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class) override {
+  absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class, gpu::WaitMode wait) override {
     auto slot = std::make_unique<gpu::Slot>();
     slot->device = &device_;
     SLUICE_RETURN_IF_ERROR(AllocateMemory(*slot));
+    const bool latency = request_class == RequestClass::kLatency;
+    slot->graph_copies = latency && transfers_.in != nullptr;
+    if (slot->graph_copies) SLUICE_RETURN_IF_ERROR(ZeroCounters(*slot));
     BindLaunches(*slot);
-    BindUnits(*slot);
-    // The first slot measures for all; one made meanwhile by another thread goes without.
-    if (!profiled_.exchange(true)) {
-      if (absl::Status status = Profile(*slot); !status.ok()) {
-        profiled_.store(false);
-        return status;
-      }
-    }
-    SLUICE_RETURN_IF_ERROR(gpu::PrepareSlot(*slot, request_class));
+    if (!latency) BindUnits(*slot);
+    SLUICE_RETURN_IF_ERROR(gpu::PrepareSlot(*slot, request_class, wait));
     return slot;
   }
 
  private:
+  size_t CountersBytes() const { return transfers_.in != nullptr ? kCountersBytes : 0; }
+
   absl::Status AllocateMemory(gpu::Slot& slot) {
     const bool unified = device_.info().unified_memory;
     const auto at_least_one = [](size_t size_bytes) { return std::max<size_t>(size_bytes, 1); };
@@ -66,7 +114,7 @@ class BoundPlan final : public Plan {
     SLUICE_ASSIGN_OR_RETURN(slot.output_memory, device_.AllocatePinned(at_least_one(layout_.output_bytes)));
     SLUICE_ASSIGN_OR_RETURN(slot.stamp_memory, device_.AllocatePinned(sizeof(gpu::StampPage)));
     std::memset(slot.stamp_memory.view().data, 0, sizeof(gpu::StampPage));
-    const size_t device_bytes = unified ? layout_.activation_bytes : slot_bytes();
+    const size_t device_bytes = unified ? layout_.activation_bytes : slot_bytes();  // Counters at its end.
     SLUICE_ASSIGN_OR_RETURN(slot.device_memory, device_.AllocateDevice(at_least_one(device_bytes)));
     const auto tensors = [&](const std::vector<SpanPlace>& places, gpu::PinnedSpan pinned) {
       std::vector<gpu::SlotTensor> result;
@@ -101,85 +149,100 @@ class BoundPlan final : public Plan {
     return {};
   }
 
-  void BindLaunches(gpu::Slot& slot) const {
-    const gpu::PinnedSpan page = slot.stamp_memory;
-    const auto stamp_at = [&](size_t offset_bytes) {
-      return page.subspan(offset_bytes, sizeof(uint64_t)).device_span();
-    };
-    size_t span_count = 2;
-    for (const PlannedLaunch& launch : layout_.launches) span_count += launch.spans.size();
-    slot.spans.reserve(span_count);  // The launches point into it.
-    const auto bind = [&](const gpu::Kernel& kernel, size_t first_span, gpu::DeviceSpan workspace) {
-      const std::span<const gpu::DeviceSpan> spans(slot.spans.data() + first_span, slot.spans.size() - first_span);
-      slot.launches.push_back({&kernel, {spans, workspace}});
-    };
-    slot.spans.push_back(stamp_at(offsetof(gpu::StampPage, first_kernel)));
-    bind(*stamp_, 0, {});
-    for (const PlannedLaunch& launch : layout_.launches) {
-      const size_t first_span = slot.spans.size();
-      for (const SpanPlace& place : launch.spans) slot.spans.push_back(Resolve(slot, place));
-      bind(*launch.kernel, first_span, Resolve(slot, launch.workspace));
-    }
-    slot.spans.push_back(stamp_at(offsetof(gpu::StampPage, last_kernel)));
-    bind(*stamp_, slot.spans.size() - 1, {});
+  gpu::DeviceSpan Counter(const gpu::Slot& slot, size_t index) const {
+    return slot.device_memory.view().subspan(slot_bytes() - kCountersBytes + index * kCounterBytes, kCounterBytes);
   }
 
-  /// One unit a kernel; the first also has the first stamp, the last the last.
+  absl::Status ZeroCounters(gpu::Slot& slot) const {
+    SLUICE_ASSIGN_OR_RETURN(slot.capture_stream, device_.CreateStream(gpu::StreamPriority::kLow));
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::Kernel> fill,
+                            gpu::PrepareFill(device_, {.type = DataType::kUint8,
+                                                       .dims = {static_cast<int64_t>(kCountersBytes)},
+                                                       .value = {std::byte{0}}}));
+    const gpu::DeviceSpan counters = slot.device_memory.view().subspan(slot_bytes() - kCountersBytes, kCountersBytes);
+    SLUICE_RETURN_IF_ERROR(device_.Launch(slot.capture_stream, *fill, {.spans = {&counters, 1}, .workspace = {}}));
+    return device_.Synchronize(slot.capture_stream);
+  }
+
+  /// The plan between two stamps, or between two transfers.
+  void BindLaunches(gpu::Slot& slot) const {
+    const gpu::DeviceSpan page = slot.stamp_memory.view().device_span();
+    const bool copies = slot.graph_copies;
+    size_t span_count = 4 + 2 * (slot.inputs.size() + slot.outputs.size());
+    for (const PlannedLaunch& launch : layout_.launches) span_count += launch.spans.size();
+    slot.spans.reserve(span_count);  // The launches point into it.
+    const auto bind = [&](const gpu::Kernel& kernel, const std::vector<gpu::DeviceSpan>& spans,
+                          gpu::DeviceSpan workspace) {
+      const size_t first = slot.spans.size();
+      slot.spans.insert(slot.spans.end(), spans.begin(), spans.end());
+      slot.launches.push_back({&kernel, {std::span(slot.spans).subspan(first, spans.size()), workspace}});
+    };
+    const auto bind_stamp = [&](size_t offset_bytes) {
+      bind(*stamp_, {page.subspan(offset_bytes, sizeof(uint64_t))}, {});
+    };
+    if (copies) {
+      bind(*transfers_.in, TransferSpans(slot, /*in=*/true), {});
+    } else {
+      bind_stamp(offsetof(gpu::StampPage, first_kernel));
+    }
+    for (const PlannedLaunch& launch : layout_.launches) {
+      std::vector<gpu::DeviceSpan> spans;
+      for (const SpanPlace& place : launch.spans) spans.push_back(Resolve(slot, place));
+      bind(*launch.kernel, spans, Resolve(slot, launch.workspace));
+    }
+    if (copies) {
+      bind(*transfers_.out, TransferSpans(slot, /*in=*/false), {});
+    } else {
+      bind_stamp(offsetof(gpu::StampPage, last_kernel));
+    }
+  }
+
+  std::vector<gpu::DeviceSpan> TransferSpans(const gpu::Slot& slot, bool in) const {
+    std::vector<gpu::DeviceSpan> spans;
+    for (const gpu::SlotTensor& tensor : in ? slot.inputs : slot.outputs) {
+      const gpu::DeviceSpan mapped = tensor.pinned.device_span();
+      spans.push_back(in ? mapped : tensor.device);
+      spans.push_back(in ? tensor.device : mapped);
+    }
+    const size_t stamps = in ? offsetof(gpu::StampPage, copy_in_start) : offsetof(gpu::StampPage, last_kernel);
+    spans.push_back(slot.stamp_memory.view().device_span().subspan(stamps, 2 * sizeof(uint64_t)));
+    spans.push_back(Counter(slot, in ? 0 : 1));
+    return spans;
+  }
+
   void BindUnits(gpu::Slot& slot) {
-    const size_t unit_count = predicted_.size();
-    for (size_t i = 0; i < unit_count; ++i) {
-      const size_t first = i == 0 ? 0 : i + 1;
-      const size_t end = i + 1 == unit_count ? slot.launches.size() : i + 2;
+    for (size_t i = 0; i < unit_firsts_.size(); ++i) {
+      const size_t first = unit_firsts_[i];
+      const size_t end = i + 1 < unit_firsts_.size() ? unit_firsts_[i + 1] : slot.launches.size();
       slot.units.push_back({first, end - first, &predicted_[i]});
     }
   }
 
-  /// Runs the slot once to warm up and once to measure, on zeros.
-  absl::Status Profile(gpu::Slot& slot) {
-    SLUICE_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.CreateStream(gpu::StreamPriority::kLow));
-    SLUICE_ASSIGN_OR_RETURN(const gpu::TimedEvent start, device_.CreateTimedEvent());
-    SLUICE_ASSIGN_OR_RETURN(const gpu::TimedEvent end, device_.CreateTimedEvent());
-    std::memset(slot.input_memory.view().data, 0, slot.input_memory.view().size_bytes);
-    for (const gpu::SlotTensor& input : slot.inputs) {
-      if (input.pinned.size_bytes == 0) continue;
-      SLUICE_RETURN_IF_ERROR(device_.CopyToDevice(stream, input.pinned, input.device));
-    }
-    for (int run = 0; run < kProfileRuns; ++run) {
-      for (const gpu::Unit& unit : slot.units) {
-        SLUICE_RETURN_IF_ERROR(device_.Record(stream, start.view()));
-        for (size_t i = 0; i < unit.launch_count; ++i) {
-          const gpu::BoundLaunch& launch = slot.launches[unit.first_launch + i];
-          SLUICE_RETURN_IF_ERROR(device_.Launch(stream, *launch.kernel, launch.args));
-        }
-        SLUICE_RETURN_IF_ERROR(device_.Record(stream, end.view()));
-        SLUICE_RETURN_IF_ERROR(device_.Synchronize(end.view()));
-        SLUICE_ASSIGN_OR_RETURN(const absl::Duration elapsed, device_.Elapsed(start, end));
-        if (run + 1 == kProfileRuns) unit.predicted->Add(std::max(elapsed, absl::Nanoseconds(1)));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // Constant after construction.
   const Bucket bucket_;
   const std::vector<Shape> output_shapes_;
   const PlanLayout layout_;
   const std::unique_ptr<gpu::Kernel> stamp_;
+  const TransferKernels transfers_;
   gpu::Device& device_;
-  // Self-synchronised.
+  // Set by Profile.
+  absl::Duration profile_;
+  std::vector<size_t> unit_firsts_;
   std::deque<MovingAverage> predicted_;  // One a unit; slots of any thread add to it.
-  std::atomic<bool> profiled_ = false;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Plan>> BuildPlanFromGraph(Graph graph, const Bucket& bucket, gpu::Device& device,
-                                                         ConstantPool& pool) {
+                                                         ConstantPool& pool, const PlanOptions& options) {
   std::vector<Shape> output_shapes;
   for (const ValueIndex output : graph.outputs) output_shapes.push_back(*graph.value(output).dims);
   SLUICE_ASSIGN_OR_RETURN(PlanLayout layout, BuildPlanLayout(graph, device, pool));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Kernel> stamp, gpu::PrepareStamp(device));
-  return std::make_unique<BoundPlan>(bucket, std::move(output_shapes), std::move(layout), std::move(stamp), device);
+  SLUICE_ASSIGN_OR_RETURN(TransferKernels transfers, PrepareTransfers(layout, device, options.max_transfer_bytes));
+  auto plan = std::make_unique<BoundPlan>(bucket, std::move(output_shapes), std::move(layout), std::move(stamp),
+                                          std::move(transfers), device);
+  SLUICE_RETURN_IF_ERROR(plan->Profile(options.unit_target));
+  return plan;
 }
 
 }  // namespace sluice::model

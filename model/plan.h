@@ -15,6 +15,6 @@ namespace sluice::model {
 
 /// Builds the plan of a graph that passes/ has bound and simplified, for `device`. `device` and `pool` must outlive it.
 absl::StatusOr<std::unique_ptr<Plan>> BuildPlanFromGraph(Graph graph, const Bucket& bucket, gpu::Device& device,
-                                                         ConstantPool& pool);
+                                                         ConstantPool& pool, const PlanOptions& options);
 
 }  // namespace sluice::model

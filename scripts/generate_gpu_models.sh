@@ -9,7 +9,6 @@ usage() {
 usage: scripts/generate_gpu_models.sh OUT [--small]
   writes OUT/models  filetype, resnet50, mlp24 (latency, batch 1), gemm (batch work), copy (large inputs)
          OUT/probes  probe_1k, probe_64k, probe_600k (bench/overhead)
-         OUT/trap    filetype and trap, a model that kills the device
   --small  shallow mlp24 and gemm, for trying the scripts on a small machine
 environment: PYTHON (default python3, or .venv/bin/python when it is there), with onnx and numpy;
   MLP_WIDTH (1280), GEMM_WIDTH (2048), GEMM_LAYERS (8), GEMM_BUCKETS (1,64), RESNET_BUCKETS (as in models/resnet50)
@@ -35,9 +34,8 @@ mlp_layers=24 mlp_width=${MLP_WIDTH:-1280} gemm_layers=${GEMM_LAYERS:-8} gemm_wi
 if ((small)); then mlp_layers=6 mlp_width=256 gemm_layers=4 gemm_width=256; fi
 generate() { "$PYTHON" "$root/scripts/generate_mlp.py" "$@"; }
 
-mkdir -p "$out/models" "$out/probes" "$out/trap"
+mkdir -p "$out/models" "$out/probes"
 cp -rL "$root/models/filetype" "$out/models/"
-cp -rL "$root/models/filetype" "$out/trap/"
 if [ -e "$root/models/resnet50/1/model.onnx" ]; then
   cp -rL "$root/models/resnet50" "$out/models/"
 else
@@ -58,4 +56,3 @@ for size in 1k:256 64k:16384 600k:150528; do
   generate --kind probe --name "probe_${size%:*}" --features "${size#*:}" --batch-symbolic --max-batch-size 1 \
     --default-class latency --output "$out/probes"
 done
-generate --kind trap --default-class standard --output "$out/trap"

@@ -7,7 +7,6 @@ kinds:
   mlp    LAYERS matrix products (Gemm and Relu, He weights): FEATURES -> WIDTH -> ... -> WIDTH -> OUTPUTS
   copy   [N,3,224,224] -> mean of each channel: large inputs and hardly any compute
   probe  [N,FEATURES] -> mean: one kernel, for measuring what is around it
-  trap   X -> Trap -> Y, operator Trap of domain ai.sluice.test, whose kernel kills the device: for tests of that only
 
 It computes nothing of use: it is for measuring and for comparing implementations.
 exit codes: 0 written, 2 usage
@@ -23,8 +22,6 @@ from onnx import TensorProto, helper, numpy_helper
 SEED = 20250204
 OPSET = 13
 IR_VERSION = 7  # What opset 13 came with; the library's default changes with its version.
-TRAP_DOMAIN = "ai.sluice.test"
-TRAP_FEATURES = 64
 
 
 def tensor(name, shape):
@@ -66,11 +63,6 @@ def probe(arguments, batch):
     return nodes, [], [tensor("x", [batch, arguments.features or arguments.width])], [tensor("y", [batch, 1])]
 
 
-def trap(arguments, batch):
-    nodes = [helper.make_node("Trap", ["X"], ["Y"], name="trap", domain=TRAP_DOMAIN)]
-    return nodes, [], [tensor("X", [batch, TRAP_FEATURES])], [tensor("Y", [batch, TRAP_FEATURES])]
-
-
 def config(arguments, inputs, outputs):
     """config.pbtxt; with max_batch_size 0 the dimensions are the model's own, else without the batch."""
     def declared(value):
@@ -91,7 +83,7 @@ def config(arguments, inputs, outputs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=("mlp", "copy", "probe", "trap"), default="mlp")
+    parser.add_argument("--kind", choices=("mlp", "copy", "probe"), default="mlp")
     parser.add_argument("--name", help="name of the model (default: the kind)")
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--width", type=int, default=1280)
@@ -112,15 +104,12 @@ def main():
     if arguments.max_batch_size > 0 and not arguments.batch_symbolic:
         parser.error("--max-batch-size: needs --batch-symbolic")
 
-    kinds = {"mlp": mlp, "copy": copy, "probe": probe, "trap": trap}
+    kinds = {"mlp": mlp, "copy": copy, "probe": probe}
     nodes, weights, inputs, outputs = kinds[arguments.kind](arguments, "N" if arguments.batch_symbolic else 1)
     graph = helper.make_graph(nodes, arguments.name, inputs, outputs, weights)
     opsets = [helper.make_opsetid("", OPSET)]
-    if arguments.kind == "trap":
-        opsets.append(helper.make_opsetid(TRAP_DOMAIN, 1))
     model = helper.make_model(graph, opset_imports=opsets, producer_name="sluice", ir_version=IR_VERSION)
-    if arguments.kind != "trap":  # The checker knows no operators but its own.
-        onnx.checker.check_model(model)
+    onnx.checker.check_model(model)
     serialized = model.SerializeToString(deterministic=True)
     folder = arguments.output / arguments.name
     (folder / "1").mkdir(parents=True, exist_ok=True)

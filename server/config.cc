@@ -12,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "server/version.h"
@@ -20,6 +21,8 @@ namespace sluice::server {
 namespace {
 
 constexpr int kMaxHostDevices = 8;
+constexpr size_t kMaxCudaDevices = 8;
+constexpr int kMaxCudaOrdinal = 64;
 
 absl::Status InRange(absl::string_view flag, double value, double low, double high) {
   if (value >= low && value <= high) return absl::OkStatus();
@@ -49,21 +52,37 @@ int UsableCpuCount() {
   return count;
 }
 
-absl::StatusOr<int> ParseDevices(const std::string& devices) {
-  if (devices == "auto" || devices == "host") return 1;
+absl::StatusOr<DeviceChoice> ParseDevices(const std::string& devices) {
+  DeviceChoice choice;
+  if (devices == "host") return choice;
+  if (devices == "auto") {
+    choice.automatic = true;
+    return choice;
+  }
   absl::string_view rest = devices;
   if (absl::ConsumePrefix(&rest, "host:")) {
-    int count = 0;
-    if (absl::SimpleAtoi(rest, &count) && count >= 1 && count <= kMaxHostDevices) return count;
+    if (absl::SimpleAtoi(rest, &choice.host_count) && choice.host_count >= 1 && choice.host_count <= kMaxHostDevices) {
+      return choice;
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("--devices: expected host:N with N from 1 to ", kMaxHostDevices, ", got '", devices, "'"));
   }
-  if (absl::ConsumePrefix(&rest, "cuda")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--devices: '", devices, "': this version does not run models on CUDA devices yet; use 'host'"));
+  if (absl::ConsumePrefix(&rest, "cuda:")) {
+    for (const absl::string_view word : absl::StrSplit(rest, ',')) {
+      int ordinal = -1;
+      const bool number = absl::SimpleAtoi(word, &ordinal) && ordinal >= 0 && ordinal < kMaxCudaOrdinal;
+      const bool repeated = std::count(choice.cuda_ordinals.begin(), choice.cuda_ordinals.end(), ordinal) > 0;
+      if (!number || repeated || choice.cuda_ordinals.size() == kMaxCudaDevices) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--devices: expected cuda: and up to ", kMaxCudaDevices,
+                         " different device numbers with commas between them, as cuda:0,1; got '", devices, "'"));
+      }
+      choice.cuda_ordinals.push_back(ordinal);
+    }
+    return choice;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--devices: expected 'auto', 'host' or 'host:N', got '", devices, "'"));
+      absl::StrCat("--devices: expected 'auto', 'host', 'host:N' or 'cuda:N,...', got '", devices, "'"));
 }
 
 absl::Status ValidateConfig(const ServerConfig& config) {
@@ -85,6 +104,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(InRange("queue-bytes", static_cast<double>(config.queue_bytes), 1024, 1e15));
   SLUICE_RETURN_IF_ERROR(
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
+  SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
   SLUICE_RETURN_IF_ERROR(InRange("exit-timeout-secs", absl::ToDoubleSeconds(config.exit_timeout), 0, 3600));
   return ParseDevices(config.devices).status();
@@ -95,7 +115,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   ServerConfig& config = parsed.config;
   double exit_timeout_secs = absl::ToDoubleSeconds(config.exit_timeout);
   double compute_window_us = absl::ToDoubleMicroseconds(config.compute_window);
+  double unit_target_us = absl::ToDoubleMicroseconds(config.unit_target);
   std::string gate = "on";
+  std::string polling = "auto";
 
   CLI::App app("sluice-server: gRPC inference server (KServe v2) with a latency lane and a batch lane on one device");
   app.set_version_flag("--version", std::string("sluice-server ") + kVersion);
@@ -104,7 +126,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--address", config.address, "Address to listen on, for gRPC and metrics");
   app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
   app.add_option("--metrics-port", config.metrics_port, "Port of /metrics, /healthz and /readyz; 0 picks a free one");
-  app.add_option("--devices", config.devices, "Devices: auto, host, host:N");
+  app.add_option("--devices", config.devices, "Devices: auto, host, host:N, cuda:0,1");
+  app.add_option("--cuda-module", config.cuda_module,
+                 "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
   app.add_option("--host-threads", config.host_threads, "Compute threads of a host device; 0: CPUs less one");
   app.add_option("--strict-readiness", config.strict_readiness,
                  "Ready only when every model of the repository is ready");
@@ -117,10 +141,13 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--max-message-bytes", config.max_message_bytes, "Largest request message");
   app.add_option("--queue-requests", config.queue_requests, "Requests that may wait, per device and class");
   app.add_option("--queue-bytes", config.queue_bytes, "Bytes of input that may wait, per device and class");
+  app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
   app.add_option("--batch-min-share", config.batch_min_share,
                  "Share of compute time that batch work gets over any second; 0 turns the floor off");
   app.add_option("--gate", gate, "on, or off to measure what the gate is worth")->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--polling", polling, "auto: threads poll where there are CPUs to spare; off: they always sleep")
+      ->check(CLI::IsMember({"auto", "off"}));
   CLI::App* healthcheck = app.add_subcommand("healthcheck", "Ask a running server for its readiness and exit 0 or 1");
   int health_port = 8001;
   healthcheck->add_option("--grpc-port", health_port, "gRPC port of the server on this machine")
@@ -137,7 +164,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   }
   config.exit_timeout = absl::Seconds(exit_timeout_secs);
   config.compute_window = absl::Microseconds(compute_window_us);
+  config.unit_target = absl::Microseconds(unit_target_us);
   config.gate = gate == "on";
+  config.polling = polling == "auto";
   if (healthcheck->parsed()) {
     parsed.health_check_port = health_port;
     return parsed;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,7 +20,8 @@ struct ServerConfig {
   int grpc_port = 8001;
   int metrics_port = 8002;
   std::string devices = "auto";
-  int host_threads = 0;  ///< 0: one less than the CPUs this process may use, at least 1.
+  std::string cuda_module;  ///< Path of the CUDA module; empty: where it is installed.
+  int host_threads = 0;     ///< 0: one less than the CPUs this process may use, at least 1.
   bool strict_readiness = true;
   bool strict_class = false;
   absl::Duration exit_timeout = absl::Seconds(30);
@@ -29,9 +31,11 @@ struct ServerConfig {
   int64_t max_message_bytes = INT32_MAX;
   int64_t queue_requests = 1024;           ///< Per device and class.
   int64_t queue_bytes = int64_t{1} << 30;  ///< Per device and class.
+  absl::Duration unit_target = absl::Microseconds(20);
   absl::Duration compute_window = absl::Microseconds(60);
   double batch_min_share = 0.05;
   bool gate = true;
+  bool polling = true;  ///< Threads may poll where there are CPUs to spare (spin_budget.h).
 };
 
 struct ParsedFlags {
@@ -46,9 +50,15 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv);
 /// Checks values that do not depend on the machine. INVALID_ARGUMENT as above.
 absl::Status ValidateConfig(const ServerConfig& config);
 
-/// Reads --devices into the number of host devices: "auto" and "host" are one, "host:N" is N (1 to 8). CUDA devices
-/// exist (gpu/cuda) but do not run models yet, so asking for one is refused with that reason.
-absl::StatusOr<int> ParseDevices(const std::string& devices);
+/// What --devices asks for, before anybody has looked at the machine.
+struct DeviceChoice {
+  bool automatic = false;          ///< Every CUDA device that can be used, if any.
+  std::vector<int> cuda_ordinals;  ///< Those asked for by number; distinct.
+  int host_count = 1;              ///< With CUDA devices one more, for models of KIND_CPU.
+};
+
+/// Reads --devices: "auto", "host", "host:N" (1 to 8), "cuda:0" or "cuda:0,1" (at most 8). INVALID_ARGUMENT otherwise.
+absl::StatusOr<DeviceChoice> ParseDevices(const std::string& devices);
 
 /// CPUs this process may run on: affinity and the cgroup's cpu.max, at least 1.
 int UsableCpuCount();

@@ -65,6 +65,8 @@ struct ServedModel {
   /// priority_queue_policy, by class; unset: queue_rules.
   std::array<std::optional<QueueRules>, kRequestClassCount> class_queue_rules;
 
+  std::vector<size_t> devices;  ///< Indices of the server's devices that run it.
+
   metrics::ModelMetrics* metrics = nullptr;  ///< Its counters, which live as long as the process; null in tests.
 
   const QueueRules& RulesFor(RequestClass request_class) const {

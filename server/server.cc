@@ -13,14 +13,14 @@ namespace sluice::server {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config, const Clock& clock) {
   SLUICE_RETURN_IF_ERROR(ValidateConfig(config));
-  SLUICE_ASSIGN_OR_RETURN(const int device_count, ParseDevices(config.devices));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<DeviceSpec> specs, ResolveDevices(config));
   std::unique_ptr<Server> server(new Server());
   server->clock_ = &clock;
   metrics::MetricsOptions metrics_options;
-  metrics_options.devices = DeviceNames(device_count);
+  metrics_options.devices = DeviceNames(specs);
   metrics_options.version = kVersion;
   server->metrics_ = std::make_unique<metrics::Metrics>(std::move(metrics_options));
-  SLUICE_ASSIGN_OR_RETURN(server->serving_, Serving::Create(config, clock, *server->metrics_));
+  SLUICE_ASSIGN_OR_RETURN(server->serving_, Serving::Create(config, std::move(specs), clock, *server->metrics_));
   server->call_metrics_ = std::make_unique<CallMetrics>(*server->metrics_, *server->serving_);
 
   metrics::HealthProbes probes;
@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
   rpc_options.port = config.grpc_port;
   rpc_options.io_threads = config.io_threads;
   rpc_options.max_message_bytes = static_cast<int>(config.max_message_bytes);
+  rpc_options.polling_threads = server->serving_->spin_budget().io_thread ? 1 : 0;
   rpc_options.policy.strict_class = config.strict_class;
   SLUICE_ASSIGN_OR_RETURN(server->rpc_,
                           rpc::RpcServer::Start(rpc_options, *server->serving_, *server->call_metrics_, clock));

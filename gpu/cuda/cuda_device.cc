@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_kernel.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/cuda/math_libraries.h"
 
 namespace sluice::gpu::cuda {
 
@@ -22,6 +23,7 @@ struct CudaStream {
   std::thread::id bound_thread;  ///< Of a per-thread stream; no thread for others.
   std::atomic<bool> capturing = false;
   std::thread::id capture_thread;
+  cudnnContext* cudnn = nullptr;  ///< Made when first needed, before a capture; only this stream uses it.
 };
 
 struct CudaEvent {
@@ -58,10 +60,7 @@ size_t HostMemoryBytes() {
 
 /// Which device this is; the first calls to CUDA, so the place where a missing driver or device shows.
 absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
-  int count = 0;
-  if (absl::Status status = SLUICE_CUDA_STATUS(cudaGetDeviceCount(&count)); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("no CUDA device can be used here: ", status.message()));
-  }
+  SLUICE_ASSIGN_OR_RETURN(const int count, CudaDevice::Count());
   if (ordinal < 0 || ordinal >= count) {
     return absl::FailedPreconditionError(
         absl::StrCat("there is no CUDA device ", ordinal, ": this machine has ", count));
@@ -99,6 +98,15 @@ CudaDevice::CudaDevice(int ordinal, const Clock& clock, DeviceInfo info)
         static_cast<void>(Note(status));
       }) {}
 
+absl::StatusOr<int> CudaDevice::Count() {
+  int count = 0;
+  if (absl::Status status = SLUICE_CUDA_STATUS(cudaGetDeviceCount(&count)); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("no CUDA device can be used here: ", status.message()));
+  }
+  if (count < 1) return absl::FailedPreconditionError("no CUDA device can be used here: the driver shows none");
+  return count;
+}
+
 absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(int ordinal, const Clock& clock) {
   SLUICE_ASSIGN_OR_RETURN(DeviceInfo info, ReadInfo(ordinal));
   auto device = std::unique_ptr<CudaDevice>(new CudaDevice(ordinal, clock, std::move(info)));
@@ -108,6 +116,12 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(int ordinal, const Cl
 }
 
 CudaDevice::~CudaDevice() {
+  MutexLock lock(mutex_);
+  for (const std::unique_ptr<CudaStream>& stream : thread_streams_) {
+    absl::Status status = SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_));
+    status.Update(DestroyCudnn(stream->cudnn));
+    if (!status.ok() && !lost()) ReportDestroyFailure(*this, status);
+  }
   if (const int live = live_objects_.load(std::memory_order_relaxed); live != 0 && !lost()) {
     ReportDestroyFailure(*this, absl::InternalError(absl::StrCat("the device goes before ", live, " of its objects")));
   }
@@ -286,7 +300,31 @@ absl::Status CudaDevice::Launch(StreamRef stream, const Kernel& kernel, const Ke
   for (const DeviceSpan& span : args.spans) {
     if (!span && span.size_bytes > 0) return NullHandle("memory");
   }
+  if (kernel.capture_only()) return Note(SubmitCudnn(ToStream(stream), static_cast<const CudnnKernel&>(kernel), args));
   return Note(static_cast<const CudaKernel&>(kernel).Submit(ToStream(stream)->stream, args));
+}
+
+absl::Status CudaDevice::EnsureCudnn(CudaStream* stream) {
+  if (stream->cudnn != nullptr) return absl::OkStatus();
+  if (stream->capturing.load(std::memory_order_relaxed)) {
+    return absl::FailedPreconditionError("the capture began before the first cuDNN kernel was prepared");
+  }
+  SLUICE_ASSIGN_OR_RETURN(stream->cudnn, MakeCudnn(stream->stream));
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::SubmitCudnn(CudaStream* stream, const CudnnKernel& kernel, const KernelArgs& args) {
+  if (stream->bound_thread != std::thread::id() && !stream->capturing.load(std::memory_order_relaxed)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("kernel ", kernel.name(), " must be captured before a per-thread stream may run it"));
+  }
+  SLUICE_RETURN_IF_ERROR(EnsureCudnn(stream));
+  // What cuDNN allocates or loads at its first call would spoil the capture otherwise.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaThreadExchangeStreamCaptureMode(&mode)));
+  absl::Status status = kernel.SubmitTo({stream->stream, stream->cudnn}, args);
+  status.Update(SLUICE_CUDA_STATUS(cudaThreadExchangeStreamCaptureMode(&mode)));
+  return status;
 }
 
 absl::Status CudaDevice::LaunchGraph(StreamRef stream, GraphRef graph) {
@@ -374,6 +412,7 @@ absl::Status CudaDevice::BeginCapture(StreamRef view) {
   if (stream->capturing.load(std::memory_order_relaxed)) {
     return absl::FailedPreconditionError("the stream is being captured already");
   }
+  if (library_.uses_cudnn()) SLUICE_RETURN_IF_ERROR(Note(EnsureCudnn(stream)));
   // Thread-local: loading a model on one thread must not disturb the calls of others.
   SLUICE_RETURN_IF_ERROR(
       Note(SLUICE_CUDA_STATUS(cudaStreamBeginCapture(stream->stream, cudaStreamCaptureModeThreadLocal))));
@@ -418,6 +457,7 @@ absl::Status CudaDevice::Destroy(StreamRef view) {
     if (captured != nullptr) status.Update(Note(SLUICE_CUDA_STATUS(cudaGraphDestroy(captured))));
   }
   status.Update(Note(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream->stream))));
+  status.Update(DestroyCudnn(stream->cudnn));
   status.Update(Note(SLUICE_CUDA_STATUS(cudaStreamDestroy(stream->stream))));
   delete stream;
   live_objects_.fetch_sub(1, std::memory_order_relaxed);

@@ -24,6 +24,7 @@ namespace sluice::gpu::cuda {
 struct CudaStream;
 struct CudaEvent;
 struct CudaGraph;
+class CudnnKernel;
 
 /// One NVIDIA GPU through the CUDA runtime. Purpose: gpu::Device as it says, on the primary context. Explicit streams
 /// are non-blocking; per-thread streams are cudaStreamPerThread behind a view that knows its thread; nothing touches
@@ -34,6 +35,8 @@ class CudaDevice final : public Device {
  public:
   static constexpr size_t kMaxThreadStreams = 64;
 
+  /// How many there are, at least 1; FAILED_PRECONDITION when none can be used.
+  static absl::StatusOr<int> Count();
   static absl::StatusOr<std::unique_ptr<Device>> Create(int ordinal, const Clock& clock);
   ~CudaDevice() override;
 
@@ -86,6 +89,9 @@ class CudaDevice final : public Device {
   /// Enter, and INTERNAL unless this thread may use `stream`.
   absl::Status Enter(const CudaStream* stream);
   absl::Status EnterOutsideCapture(const CudaStream* stream);
+  /// Gives `stream` a cuDNN handle unless it has one. Not while it is being captured.
+  absl::Status EnsureCudnn(CudaStream* stream);
+  absl::Status SubmitCudnn(CudaStream* stream, const CudnnKernel& kernel, const KernelArgs& args);
   absl::StatusOr<CudaEvent*> MakeEvent(unsigned flags, bool spin);
   absl::Status RecordEvent(CudaStream* stream, CudaEvent* event);
   absl::Status AwaitEvent(const CudaEvent* event);

@@ -8,6 +8,10 @@
 
 SLUICE_EXPORT uint32_t sluice_cuda_module_version() { return sluice::gpu::kCudaModuleVersion; }
 
+SLUICE_EXPORT void sluice_cuda_module_count_devices(absl::StatusOr<int>* result) {
+  *result = sluice::gpu::cuda::CudaDevice::Count();
+}
+
 SLUICE_EXPORT void sluice_cuda_module_create_device(int ordinal, const sluice::Clock* clock,
                                                     absl::StatusOr<std::unique_ptr<sluice::gpu::Device>>* result) {
   *result = sluice::gpu::cuda::CudaDevice::Create(ordinal, *clock);

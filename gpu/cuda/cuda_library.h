@@ -12,21 +12,49 @@
 
 namespace sluice::gpu::cuda {
 
-/// Kernels of one CUDA device: stamps, delays, fills and elementwise arithmetic. Every other family is UNIMPLEMENTED as
-/// inherited. Preparing loads the device code, which CUDA otherwise does at the first launch: not on a request's path,
-/// and not inside a capture.
+class MathLibraries;
+
+/// Kernels of one CUDA device; a family that is not named here is UNIMPLEMENTED as inherited. Preparing loads the
+/// device code, which CUDA otherwise does at the first launch: not on a request's path, and not inside a capture. Walks
+/// over broadcast or permuted tensors have at most 8 dimensions after neighbours are merged, else UNIMPLEMENTED.
 class CudaKernelLibrary final : public KernelLibrary {
  public:
-  explicit CudaKernelLibrary(int ordinal) : KernelLibrary(Backend::kCuda), ordinal_(ordinal) {}
+  explicit CudaKernelLibrary(int ordinal);
+  ~CudaKernelLibrary() override;
 
-  /// Add, Sub, Mul, Max and Min of FP32, FP64, INT32 and INT64, and Div of the floating types.
+  /// FP32 without rounding of inputs (no TF32): cuBLASLt, and own kernels for up to four rows. FP64, INT32 and INT64 by
+  /// own kernels, with alpha and beta 1 and no activation.
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description) override;
+  /// FP32 without rounding of inputs: cuDNN, whose algorithms are tried here on a stream of their own, once each.
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description) override;
+  /// True once a kernel that calls cuDNN was prepared: streams then need a handle.
+  bool uses_cudnn() const;
+
+  absl::StatusOr<std::unique_ptr<Kernel>> PreparePool(const PoolDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareGlobalPool(const GlobalPoolDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareUnary(const UnaryDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareCast(const CastDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareBinary(const BinaryDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareWhere(const WhereDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareReduce(const ReduceDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareArgReduce(const ArgReduceDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareSoftmax(const SoftmaxDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareBatchNorm(const BatchNormDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareLayerNorm(const LayerNormDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareTranspose(const TransposeDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareConcat(const ConcatDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareSlice(const SliceDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareGather(const GatherDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareExpand(const ExpandDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareCopy(const CopyDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareFill(const FillDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareDelay(const DelayDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareStamp() override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareTransfer(const TransferDescription& description) override;
 
  private:
   const int ordinal_;
+  const std::unique_ptr<MathLibraries> math_;
 };
 
 /// Enqueues one write of the device's clock to `out`; for the device's own use.

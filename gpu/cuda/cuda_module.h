@@ -18,4 +18,8 @@ namespace sluice::gpu {
 /// cannot raise the latency class's priority; INTERNAL when CUDA fails otherwise.
 absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const std::string& module_path, int ordinal, const Clock& clock);
 
+/// How many CUDA devices this machine has, at least 1; loads the module too. FAILED_PRECONDITION, saying why, when none
+/// can be used.
+absl::StatusOr<int> CountCudaDevices(const std::string& module_path);
+
 }  // namespace sluice::gpu

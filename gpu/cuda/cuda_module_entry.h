@@ -13,11 +13,14 @@
 // the version must match exactly: raise it with every change of gpu/device.h, gpu/kernel.h or gpu/kernels/*.h.
 namespace sluice::gpu {
 
-inline constexpr uint32_t kCudaModuleVersion = 1;
+inline constexpr uint32_t kCudaModuleVersion = 2;
 inline constexpr char kCudaModuleVersionSymbol[] = "sluice_cuda_module_version";
 inline constexpr char kCudaModuleCreateSymbol[] = "sluice_cuda_module_create_device";
 
+inline constexpr char kCudaModuleCountSymbol[] = "sluice_cuda_module_count_devices";
+
 using CudaModuleVersionFunction = uint32_t();
+using CudaModuleCountFunction = void(absl::StatusOr<int>* result);
 using CudaModuleCreateFunction = void(int ordinal, const Clock* clock, absl::StatusOr<std::unique_ptr<Device>>* result);
 
 }  // namespace sluice::gpu

@@ -1,201 +1,348 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise arithmetic of two tensors with numpy broadcasting. All of it is bound by memory, so one kernel per type
-// with the kind as a uniform branch is as fast as one per kind.
+// Elementwise arithmetic, comparison and logic of two tensors with numpy broadcasting. Equal shapes, and a single
+// number on either side, go four elements at a time; every other broadcast walks.
+#include <cmath>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/data_type.h"
 #include "base/status_macros.h"
-#include "gpu/cuda/cuda_kernel.h"
-#include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_library.h"
-#include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_loop.cuh"
+#include "gpu/kernels/cuda_math.cuh"
+#include "gpu/kernels/dispatch.h"
+#include "gpu/kernels/names.h"
+#include "gpu/kernels/strided.h"
 
 namespace sluice::gpu::cuda {
 namespace {
 
-constexpr int kMaxRank = 8;
-
-/// The result's dimensions with each operand's element strides (0 where it is broadcast); neighbours that both operands
-/// walk as one are merged, so that equal shapes have rank 1.
-struct BroadcastShape {
-  int rank = 0;
-  int64_t count = 1;
-  int64_t dims[kMaxRank] = {};
-  int64_t a_strides[kMaxRank] = {};
-  int64_t b_strides[kMaxRank] = {};
+// Sum, difference and product of integers wrap: through the unsigned type that is defined.
+struct Add {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Sub {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
+    } else {
+      return a - b;
+    }
+  }
+};
+struct Mul {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+struct Div {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) return 0;
+      if constexpr (std::is_signed_v<T>) {
+        if (b == -1) return Sub{}(T(0), a);
+      }
+    }
+    return static_cast<T>(a / b);
+  }
+};
+struct Mod {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return fmod(a, b);
+    } else if constexpr (std::is_unsigned_v<T>) {
+      return b == 0 ? T(0) : static_cast<T>(a % b);
+    } else {
+      if (b == 0 || b == -1) return 0;
+      const T rest = static_cast<T>(a % b);
+      return rest != 0 && (rest < 0) != (b < 0) ? static_cast<T>(rest + b) : rest;
+    }
+  }
+};
+struct Pow {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (b < 0) return a == 1 ? T(1) : a == -1 ? (b % 2 == 0 ? T(1) : T(-1)) : T(0);
+      using U = std::make_unsigned_t<T>;
+      U result = 1, base = static_cast<U>(a);
+      for (U left = static_cast<U>(b); left != 0; left >>= 1, base *= base) {
+        if (left & 1) result *= base;
+      }
+      return static_cast<T>(result);
+    } else {
+      // In double: CUDA's own powf is off by up to 4 units of the last place, and powers of integers should be exact.
+      return b == T(2) ? a * a : static_cast<T>(pow(static_cast<double>(a), static_cast<double>(b)));
+    }
+  }
 };
 
-template <class T>
-__device__ T Maximum(T a, T b) {
-  return a != a ? a : (b != b ? b : (a > b ? a : b));  // NaN when either is NaN.
-}
-template <class T>
-__device__ T Minimum(T a, T b) {
-  return a != a ? a : (b != b ? b : (a < b ? a : b));
+// Results are bytes of 0 or 1.
+struct Equal {
+  template <class T>
+  __device__ uint8_t operator()(T a, T b) const {
+    return a == b;
+  }
+};
+struct Greater {
+  template <class T>
+  __device__ uint8_t operator()(T a, T b) const {
+    return a > b;
+  }
+};
+struct GreaterOrEqual {
+  template <class T>
+  __device__ uint8_t operator()(T a, T b) const {
+    return a >= b;
+  }
+};
+struct Less {
+  template <class T>
+  __device__ uint8_t operator()(T a, T b) const {
+    return a < b;
+  }
+};
+struct LessOrEqual {
+  template <class T>
+  __device__ uint8_t operator()(T a, T b) const {
+    return a <= b;
+  }
+};
+
+// Truth values: any byte but 0 is true.
+struct And {
+  __device__ uint8_t operator()(uint8_t a, uint8_t b) const { return (a != 0) & (b != 0); }
+};
+struct Or {
+  __device__ uint8_t operator()(uint8_t a, uint8_t b) const { return (a | b) != 0; }
+};
+struct Xor {
+  __device__ uint8_t operator()(uint8_t a, uint8_t b) const { return (a != 0) != (b != 0); }
+};
+struct SameTruth {
+  __device__ uint8_t operator()(uint8_t a, uint8_t b) const { return (a != 0) == (b != 0); }
+};
+
+template <class In, class Out, class Function>
+__device__ Out Join(In a, In b, bool relu) {
+  Out value = Function{}(a, b);
+  if constexpr (std::is_floating_point_v<Out>) {
+    if (relu && value < Out(0)) value = Out(0);
+  }
+  return value;
 }
 
 template <class T>
-__device__ T Apply(BinaryKind kind, T a, T b) {
-  // Signed overflow is undefined in C++, and wraps in every model format: so integers go through unsigned.
-  using Bits = std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+__device__ Pack<T> LoadPack(const T* values, int64_t i, bool moves) {
+  if (moves) return reinterpret_cast<const Pack<T>*>(values)[i];
+  const T value = *values;
+  return {{value, value, value, value}};
+}
+
+/// Operands that move along with the output, or stand still. The output may be an operand that moves.
+template <class In, class Out, class Function>
+__global__ void BinaryRow(const In* a, bool a_moves, const In* b, bool b_moves, Out* output, int64_t count,
+                          bool aligned, bool relu) {
+  int64_t done = 0;
+  if (aligned) {
+    const int64_t packs = count / 4;
+    for (int64_t i = GridThread(); i < packs; i += GridStep()) {
+      const Pack<In> x = LoadPack(a, i, a_moves);
+      const Pack<In> y = LoadPack(b, i, b_moves);
+      Pack<Out> result;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) result.values[k] = Join<In, Out, Function>(x.values[k], y.values[k], relu);
+      reinterpret_cast<Pack<Out>*>(output)[i] = result;
+    }
+    done = packs * 4;
+  }
+  for (int64_t i = done + GridThread(); i < count; i += GridStep()) {
+    output[i] = Join<In, Out, Function>(a[a_moves ? i : 0], b[b_moves ? i : 0], relu);
+  }
+}
+
+template <class In, class Out, class Function>
+__global__ void BinaryWalk(const __grid_constant__ DeviceWalk<2> walk, const In* a, const In* b, Out* output,
+                           bool relu) {
+  for (int64_t i = GridThread(); i < walk.count; i += GridStep()) {
+    int64_t offsets[2];
+    walk.Locate(i, offsets);
+    output[i] = Join<In, Out, Function>(a[offsets[0]], b[offsets[1]], relu);
+  }
+}
+
+/// What every kind of kernel is prepared from.
+struct Prepared {
+  int ordinal;
+  std::string name;
+  StridedWalk walk;
+  int64_t a_count;
+  int64_t b_count;
+  bool relu;
+};
+
+template <class In, class Out, class Function>
+PreparedKernel MakeRow(const Prepared& p, std::vector<size_t> span_bytes) {
+  SLUICE_RETURN_IF_ERROR(LoadKernel(p.ordinal, BinaryRow<In, Out, Function>));
+  const bool a_moves = p.walk.strides[0][0] != 0;
+  const bool b_moves = p.walk.strides[1][0] != 0;
+  return MakeLaunchKernel(p.name, std::move(span_bytes),
+                          [a_moves, b_moves, count = p.walk.count, relu = p.relu](
+                              cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+                            const In* a = Elements<const In>(args, 0);
+                            const In* b = Elements<const In>(args, 1);
+                            Out* output = Elements<Out>(args, 2);
+                            const bool aligned = (!a_moves || IsAligned(a, sizeof(Pack<In>))) &&
+                                                 (!b_moves || IsAligned(b, sizeof(Pack<In>))) &&
+                                                 IsAligned(output, sizeof(Pack<Out>));
+                            const unsigned blocks = BlocksFor(aligned ? (count + 3) / 4 : count);
+                            BinaryRow<In, Out, Function><<<blocks, kBlockThreads, 0, stream>>>(
+                                a, a_moves, b, b_moves, output, count, aligned, relu);
+                            return SLUICE_CUDA_STATUS(cudaGetLastError());
+                          });
+}
+
+template <class In, class Out, class Function>
+PreparedKernel MakeBinary(const Prepared& p) {
+  std::vector<size_t> span_bytes = {BytesOf<In>(p.a_count), BytesOf<In>(p.b_count), BytesOf<Out>(p.walk.count)};
+  if (p.walk.count == 0) return MakeEmptyKernel(p.name, std::move(span_bytes));
+  // Strides of the last dimension of any broadcast are 0 or 1.
+  if (p.walk.dims.size() == 1) return MakeRow<In, Out, Function>(p, std::move(span_bytes));
+  SLUICE_ASSIGN_OR_RETURN(const DeviceWalk<2> walk, MakeDeviceWalk<2>(p.walk));
+  SLUICE_RETURN_IF_ERROR(LoadKernel(p.ordinal, BinaryWalk<In, Out, Function>));
+  return MakeLaunchKernel(p.name, std::move(span_bytes),
+                          [walk, relu = p.relu](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+                            BinaryWalk<In, Out, Function><<<BlocksFor(walk.count), kBlockThreads, 0, stream>>>(
+                                walk, Elements<const In>(args, 0), Elements<const In>(args, 1), Elements<Out>(args, 2),
+                                relu);
+                            return SLUICE_CUDA_STATUS(cudaGetLastError());
+                          });
+}
+
+PreparedKernel Lacks(BinaryKind kind, DataType type) { return LacksType(Backend::kCuda, NameOf(kind), type); }
+
+template <class T>
+PreparedKernel MakeNumbers(BinaryKind kind, DataType type, const Prepared& p) {
   switch (kind) {
+    case BinaryKind::kAdd:
+      return MakeBinary<T, T, Add>(p);
     case BinaryKind::kSub:
-      return static_cast<T>(static_cast<Bits>(a) - static_cast<Bits>(b));
+      return MakeBinary<T, T, Sub>(p);
     case BinaryKind::kMul:
-      return static_cast<T>(static_cast<Bits>(a) * static_cast<Bits>(b));
+      return MakeBinary<T, T, Mul>(p);
     case BinaryKind::kDiv:
-      return a / b;
+      return MakeBinary<T, T, Div>(p);
     case BinaryKind::kMax:
-      return Maximum(a, b);
+      return MakeBinary<T, T, Larger>(p);
     case BinaryKind::kMin:
-      return Minimum(a, b);
+      return MakeBinary<T, T, Smaller>(p);
+    case BinaryKind::kMod:
+      return MakeBinary<T, T, Mod>(p);
+    case BinaryKind::kPow:
+      if constexpr (sizeof(T) >= 4) return MakeBinary<T, T, Pow>(p);
+      return Lacks(kind, type);
+    case BinaryKind::kEqual:
+      return MakeBinary<T, uint8_t, Equal>(p);
+    case BinaryKind::kGreater:
+      return MakeBinary<T, uint8_t, Greater>(p);
+    case BinaryKind::kGreaterOrEqual:
+      return MakeBinary<T, uint8_t, GreaterOrEqual>(p);
+    case BinaryKind::kLess:
+      return MakeBinary<T, uint8_t, Less>(p);
+    case BinaryKind::kLessOrEqual:
+      return MakeBinary<T, uint8_t, LessOrEqual>(p);
     default:
-      return static_cast<T>(static_cast<Bits>(a) + static_cast<Bits>(b));
+      return Lacks(kind, type);
+  }
+}
+
+PreparedKernel MakeTruths(BinaryKind kind, const Prepared& p) {
+  switch (kind) {
+    case BinaryKind::kAnd:
+      return MakeBinary<uint8_t, uint8_t, And>(p);
+    case BinaryKind::kOr:
+      return MakeBinary<uint8_t, uint8_t, Or>(p);
+    case BinaryKind::kXor:
+      return MakeBinary<uint8_t, uint8_t, Xor>(p);
+    case BinaryKind::kEqual:
+      return MakeBinary<uint8_t, uint8_t, SameTruth>(p);
+    default:
+      return Lacks(kind, DataType::kBool);
   }
 }
 
 template <class T>
-__global__ void Binary(BroadcastShape shape, BinaryKind kind, bool relu, const T* a, const T* b, T* out) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < shape.count; i += step) {
-    int64_t rest = i;
-    int64_t a_index = 0;
-    int64_t b_index = 0;
-    for (int d = shape.rank - 1; d > 0; --d) {
-      const int64_t coordinate = rest % shape.dims[d];
-      rest /= shape.dims[d];
-      a_index += coordinate * shape.a_strides[d];
-      b_index += coordinate * shape.b_strides[d];
-    }
-    a_index += rest * shape.a_strides[0];
-    b_index += rest * shape.b_strides[0];
-    T value = Apply(kind, a[a_index], b[b_index]);
-    if (relu && value < T(0)) value = T(0);
-    out[i] = value;
+__global__ void Choose(const __grid_constant__ DeviceWalk<3> walk, const uint8_t* condition, const T* x, const T* y,
+                       T* output) {
+  for (int64_t i = GridThread(); i < walk.count; i += GridStep()) {
+    int64_t offsets[3];
+    walk.Locate(i, offsets);
+    output[i] = condition[offsets[0]] != 0 ? x[offsets[1]] : y[offsets[2]];
   }
-}
-
-template <class T>
-class BinaryKernel final : public CudaKernel {
- public:
-  BinaryKernel(std::string name, const BroadcastShape& shape, const BinaryDescription& description, int64_t a_count,
-               int64_t b_count)
-      : CudaKernel(std::move(name), 0),
-        shape_(shape),
-        kind_(description.kind),
-        relu_(description.activation == Activation::kRelu),
-        a_bytes_(static_cast<size_t>(a_count) * sizeof(T)),
-        b_bytes_(static_cast<size_t>(b_count) * sizeof(T)) {}
-
-  absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
-    const size_t out_bytes = static_cast<size_t>(shape_.count) * sizeof(T);
-    SLUICE_RETURN_IF_ERROR(CheckSpans(*this, args, {a_bytes_, b_bytes_, out_bytes}));
-    if (shape_.count == 0) return absl::OkStatus();
-    Binary<T><<<BlocksFor(shape_.count), kBlockThreads, 0, stream>>>(
-        shape_, kind_, relu_, reinterpret_cast<const T*>(args.spans[0].data),
-        reinterpret_cast<const T*>(args.spans[1].data), reinterpret_cast<T*>(args.spans[2].data));
-    return SLUICE_CUDA_STATUS(cudaGetLastError());
-  }
-
- private:
-  const BroadcastShape shape_;
-  const BinaryKind kind_;
-  const bool relu_;
-  const size_t a_bytes_;
-  const size_t b_bytes_;
-};
-
-/// Element strides of `dims` seen as a tensor of the result's rank.
-Dims StridesOf(const Dims& dims, size_t rank) {
-  Dims strides(rank, 0);
-  int64_t stride = 1;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const int64_t dim = dims[dims.size() - 1 - i];
-    if (dim != 1) strides[rank - 1 - i] = stride;
-    stride *= dim;
-  }
-  return strides;
-}
-
-absl::StatusOr<BroadcastShape> MakeShape(const BinaryDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const Dims dims, BroadcastDims(description.a, description.b));
-  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(dims));
-  const Dims a_strides = StridesOf(description.a, dims.size());
-  const Dims b_strides = StridesOf(description.b, dims.size());
-  BroadcastShape shape;
-  shape.count = count;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] == 1) continue;
-    if (const int last = shape.rank - 1; last >= 0 && shape.a_strides[last] == a_strides[i] * dims[i] &&
-                                         shape.b_strides[last] == b_strides[i] * dims[i]) {
-      shape.dims[last] *= dims[i];
-      shape.a_strides[last] = a_strides[i];
-      shape.b_strides[last] = b_strides[i];
-      continue;
-    }
-    if (shape.rank == kMaxRank) {
-      return absl::UnimplementedError(absl::StrCat("the CUDA backend broadcasts at most ", kMaxRank, " dimensions"));
-    }
-    shape.dims[shape.rank] = dims[i];
-    shape.a_strides[shape.rank] = a_strides[i];
-    shape.b_strides[shape.rank] = b_strides[i];
-    ++shape.rank;
-  }
-  return shape;
-}
-
-template <class T>
-absl::StatusOr<std::unique_ptr<Kernel>> MakeBinary(int ordinal, const BinaryDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const BroadcastShape shape, MakeShape(description));
-  SLUICE_ASSIGN_OR_RETURN(const int64_t a_count, ElementCount(description.a));
-  SLUICE_ASSIGN_OR_RETURN(const int64_t b_count, ElementCount(description.b));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, Binary<T>));
-  return std::make_unique<BinaryKernel<T>>(
-      absl::StrCat("Binary ", DimsToString(description.a), " ", DimsToString(description.b)), shape, description,
-      a_count, b_count);
-}
-
-absl::Status NotHere(const char* what) {
-  return absl::UnimplementedError(absl::StrCat("the CUDA backend has no kernel for ", what));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareBinary(const BinaryDescription& description) {
-  const bool floating = description.type == DataType::kFp32 || description.type == DataType::kFp64;
-  switch (description.kind) {
-    case BinaryKind::kAdd:
-    case BinaryKind::kSub:
-    case BinaryKind::kMul:
-    case BinaryKind::kMax:
-    case BinaryKind::kMin:
-      break;
-    case BinaryKind::kDiv:
-      if (!floating) return NotHere("integer division");
-      break;
-    default:
-      return NotHere("this kind of binary elementwise operator");
-  }
-  if (description.activation != Activation::kNone && !floating) {
-    return absl::InvalidArgumentError("an activation needs a floating type");
-  }
-  switch (description.type) {
-    case DataType::kFp32:
-      return MakeBinary<float>(ordinal_, description);
-    case DataType::kFp64:
-      return MakeBinary<double>(ordinal_, description);
-    case DataType::kInt32:
-      return MakeBinary<int32_t>(ordinal_, description);
-    case DataType::kInt64:
-      return MakeBinary<int64_t>(ordinal_, description);
-    default:
-      return NotHere("binary elementwise operators of this type");
-  }
+PreparedKernel CudaKernelLibrary::PrepareBinary(const BinaryDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(StridedWalk walk, MakeBinaryWalk(description));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t a_count, ElementCount(description.a));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t b_count, ElementCount(description.b));
+  const Prepared prepared = {
+      ordinal_,
+      absl::StrCat(NameOf(description.kind), " ", DimsToString(description.a), " ", DimsToString(description.b)),
+      std::move(walk),
+      a_count,
+      b_count,
+      description.activation == Activation::kRelu};
+  if (description.type == DataType::kBool) return MakeTruths(description.kind, prepared);
+  return DispatchType(Backend::kCuda, NumberTypes{}, description.type, NameOf(description.kind),
+                      [&](auto tag) -> PreparedKernel {
+                        return MakeNumbers<decltype(tag)>(description.kind, description.type, prepared);
+                      });
+}
+
+PreparedKernel CudaKernelLibrary::PrepareWhere(const WhereDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(const StridedWalk merged, MakeWhereWalk(description));
+  SLUICE_ASSIGN_OR_RETURN(const DeviceWalk<3> walk, MakeDeviceWalk<3>(merged));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t conditions, ElementCount(description.condition));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t x_count, ElementCount(description.x));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t y_count, ElementCount(description.y));
+  const std::string name = absl::StrCat("where ", DimsToString(description.condition), " ", DimsToString(description.x),
+                                        " ", DimsToString(description.y));
+  return DispatchSize(description.type, "where", [&](auto tag) -> PreparedKernel {
+    using T = decltype(tag);
+    std::vector<size_t> span_bytes = {BytesOf<uint8_t>(conditions), BytesOf<T>(x_count), BytesOf<T>(y_count),
+                                      BytesOf<T>(walk.count)};
+    if (walk.count == 0) return MakeEmptyKernel(name, std::move(span_bytes));
+    SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal_, Choose<T>));
+    return MakeLaunchKernel(name, std::move(span_bytes),
+                            [walk](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+                              Choose<T><<<BlocksFor(walk.count), kBlockThreads, 0, stream>>>(
+                                  walk, Elements<const uint8_t>(args, 0), Elements<const T>(args, 1),
+                                  Elements<const T>(args, 2), Elements<T>(args, 3));
+                              return SLUICE_CUDA_STATUS(cudaGetLastError());
+                            });
+  });
 }
 
 }  // namespace sluice::gpu::cuda

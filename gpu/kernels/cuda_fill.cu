@@ -12,14 +12,28 @@
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_library.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_loop.cuh"
+#include "gpu/kernels/cuda_units.cuh"
 
 namespace sluice::gpu::cuda {
 namespace {
 
+/// Whole units of the value repeated, then what is left of the elements.
 template <class Bits>
-__global__ void FillWith(Bits* out, int64_t count, Bits value) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) out[i] = value;
+__global__ void FillWith(Bits* out, int64_t count, Bits value, bool aligned) {
+  constexpr int kEach = static_cast<int>(kMaxUnitBytes / sizeof(Bits));
+  int64_t done = 0;
+  if (aligned) {
+    struct alignas(kMaxUnitBytes) Unit {
+      Bits values[kEach];
+    } unit;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) unit.values[k] = value;
+    const int64_t units = count / kEach;
+    for (int64_t i = GridThread(); i < units; i += GridStep()) reinterpret_cast<Unit*>(out)[i] = unit;
+    done = units * kEach;
+  }
+  for (int64_t i = done + GridThread(); i < count; i += GridStep()) out[i] = value;
 }
 
 /// Types matter only by their size.
@@ -33,8 +47,11 @@ class FillKernel final : public CudaKernel {
   absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
     SLUICE_RETURN_IF_ERROR(CheckSpans(*this, args, {static_cast<size_t>(count_) * sizeof(Bits)}));
     if (count_ == 0) return absl::OkStatus();
-    FillWith<Bits>
-        <<<BlocksFor(count_), kBlockThreads, 0, stream>>>(reinterpret_cast<Bits*>(args.spans[0].data), count_, value_);
+    Bits* out = Elements<Bits>(args, 0);
+    const bool aligned = IsAligned(out, kMaxUnitBytes);
+    constexpr int64_t kEach = kMaxUnitBytes / sizeof(Bits);
+    const unsigned blocks = BlocksFor(aligned ? (count_ + kEach - 1) / kEach : count_);
+    FillWith<Bits><<<blocks, kBlockThreads, 0, stream>>>(out, count_, value_, aligned);
     return SLUICE_CUDA_STATUS(cudaGetLastError());
   }
 

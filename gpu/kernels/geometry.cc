@@ -289,4 +289,84 @@ absl::StatusOr<Dims> GatherOutputDims(const GatherDescription& description) {
   return result;
 }
 
+absl::StatusOr<ReduceDescription> MakeGlobalPoolReduce(const GlobalPoolDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(description.input));
+  if (description.input.size() < 3 || count == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "global pooling: input must be [N,C,spatial...] and not empty, it is ", DimsToString(description.input)));
+  }
+  ReduceDescription reduce{.kind = description.kind == PoolKind::kMax ? ReduceKind::kMax : ReduceKind::kMean,
+                           .type = description.type,
+                           .input = description.input,
+                           .axes = {}};
+  for (size_t i = 2; i < description.input.size(); ++i) reduce.axes.push_back(static_cast<int64_t>(i));
+  return reduce;
+}
+
+absl::StatusOr<AxisGeometry> MakeAxisGeometry(const Dims& dims, int64_t axis) {
+  SLUICE_RETURN_IF_ERROR(ElementCount(dims).status());
+  AxisGeometry geometry;
+  SLUICE_ASSIGN_OR_RETURN(geometry.axis, NormalizeAxis(axis, dims.size()));
+  geometry.length = dims[geometry.axis];
+  for (int64_t i = 0; i < geometry.axis; ++i) geometry.outer *= dims[i];
+  for (size_t i = geometry.axis + 1; i < dims.size(); ++i) geometry.inner *= dims[i];
+  return geometry;
+}
+
+absl::StatusOr<AxisGeometry> MakeArgReduceGeometry(const ArgReduceDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeAxisGeometry(description.input, description.axis));
+  if (geometry.length == 0 && geometry.outer * geometry.inner > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("index reduction: dimension ", geometry.axis, " of ",
+                                                   DimsToString(description.input), " is empty"));
+  }
+  return geometry;
+}
+
+absl::StatusOr<AxisGeometry> MakeBatchNormGeometry(const BatchNormDescription& description) {
+  SLUICE_RETURN_IF_ERROR(ElementCount(description.input).status());
+  if (description.input.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch normalisation: input must be [N,C,...], it is ", DimsToString(description.input)));
+  }
+  return MakeAxisGeometry(description.input, 1);
+}
+
+absl::StatusOr<int64_t> CheckUnary(const UnaryDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(description.dims));
+  if (description.kind == UnaryKind::kClip && !(description.low <= description.high)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("clip: low ", description.low, " must not be above high ", description.high));
+  }
+  return count;
+}
+
+absl::StatusOr<ConcatGeometry> MakeConcatGeometry(const ConcatDescription& description) {
+  ConcatGeometry geometry;
+  SLUICE_ASSIGN_OR_RETURN(geometry.output, ConcatOutputDims(description));
+  const size_t element_bytes = ElementBytes(description.type);
+  if (element_bytes == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("concatenation: elements of type ", WireName(description.type), " have no fixed size"));
+  }
+  for (const Dims& input : description.inputs) {
+    SLUICE_ASSIGN_OR_RETURN(const AxisGeometry piece, MakeAxisGeometry(input, description.axis));
+    geometry.outer = piece.outer;
+    geometry.widths.push_back(static_cast<size_t>(piece.length * piece.inner) * element_bytes);
+    geometry.row_bytes += geometry.widths.back();
+  }
+  return geometry;
+}
+
+absl::StatusOr<GatherGeometry> MakeGatherGeometry(const GatherDescription& description) {
+  SLUICE_RETURN_IF_ERROR(GatherOutputDims(description).status());
+  const size_t element_bytes = ElementBytes(description.type);
+  if (element_bytes == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gather: elements of type ", WireName(description.type), " have no fixed size"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry data, MakeAxisGeometry(description.data, description.axis));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t index_count, ElementCount(description.indices));
+  return GatherGeometry{data.outer, data.length, index_count, static_cast<size_t>(data.inner) * element_bytes};
+}
+
 }  // namespace sluice::gpu

@@ -2,12 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "gpu/kernels/conv.h"
+#include "gpu/kernels/elementwise.h"
 #include "gpu/kernels/matmul.h"
+#include "gpu/kernels/movement.h"
+#include "gpu/kernels/normalize.h"
 #include "gpu/kernels/pool.h"
+#include "gpu/kernels/reduce.h"
 #include "gpu/kernels/spatial.h"
 #include "gpu/kernels/tensor.h"
 
@@ -50,5 +56,38 @@ struct ReduceGeometry {
   int64_t folded_count = 0;
 };
 absl::StatusOr<ReduceGeometry> MakeReduceGeometry(const Dims& input, const Dims& axes);
+/// The reduction that a global pooling is.
+absl::StatusOr<ReduceDescription> MakeGlobalPoolReduce(const GlobalPoolDescription& description);
+
+/// A tensor as [outer, length, inner] around one axis.
+struct AxisGeometry {
+  int64_t axis = 0;  ///< Not negative.
+  int64_t outer = 1;
+  int64_t length = 0;
+  int64_t inner = 1;
+};
+absl::StatusOr<AxisGeometry> MakeAxisGeometry(const Dims& dims, int64_t axis);
+absl::StatusOr<AxisGeometry> MakeArgReduceGeometry(const ArgReduceDescription& description);
+absl::StatusOr<AxisGeometry> MakeBatchNormGeometry(const BatchNormDescription& description);  ///< Around the channels.
+
+/// Element count of a unary kernel.
+absl::StatusOr<int64_t> CheckUnary(const UnaryDescription& description);
+
+struct ConcatGeometry {
+  Dims output;
+  int64_t outer = 1;
+  std::vector<size_t> widths;  ///< Bytes that each input gives to one outer index.
+  size_t row_bytes = 0;        ///< Their sum.
+};
+absl::StatusOr<ConcatGeometry> MakeConcatGeometry(const ConcatDescription& description);
+
+/// Output row (o, i) is row (o, indices[i]) of [outer, length] rows of row_bytes.
+struct GatherGeometry {
+  int64_t outer = 1;
+  int64_t length = 0;
+  int64_t index_count = 0;
+  size_t row_bytes = 0;
+};
+absl::StatusOr<GatherGeometry> MakeGatherGeometry(const GatherDescription& description);
 
 }  // namespace sluice::gpu

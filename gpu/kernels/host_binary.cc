@@ -7,6 +7,7 @@
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 #include "gpu/kernels/host_math.h"
+#include "gpu/kernels/names.h"
 
 namespace sluice::gpu::host {
 namespace {
@@ -303,33 +304,17 @@ RowFunction RowFor(BinaryKind kind, DataType type) {
   }
 }
 
-const char* KindName(BinaryKind kind) {
-  static constexpr const char* kNames[] = {
-      "add",  "sub",           "mul", "div", "pow", "max", "min", "mod", "equal", "greater", "greater or equal",
-      "less", "less or equal", "and", "or",  "xor"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
 }  // namespace
 
 Result PlainBinary(const BinaryDescription& description) {
-  SLUICE_RETURN_IF_ERROR(ElementCount(description.a).status());
-  SLUICE_RETURN_IF_ERROR(ElementCount(description.b).status());
-  SLUICE_ASSIGN_OR_RETURN(const Dims output, BroadcastDims(description.a, description.b));
-  SLUICE_RETURN_IF_ERROR(ElementCount(output).status());
-  const bool floating = description.type == DataType::kFp32 || description.type == DataType::kFp64;
-  if (description.activation != Activation::kNone && (!floating || description.kind >= BinaryKind::kEqual)) {
-    return absl::InvalidArgumentError("an activation follows arithmetic on floating types only");
-  }
-  SLUICE_ASSIGN_OR_RETURN(
-      const StridedLoop<2> loop,
-      StridedLoop<2>::Make(output, {BroadcastStrides(description.a, output), BroadcastStrides(description.b, output)}));
+  SLUICE_ASSIGN_OR_RETURN(const StridedWalk walk, MakeBinaryWalk(description));
+  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<2> loop, StridedLoop<2>::Make(walk));
   const std::string name =
-      absl::StrCat(KindName(description.kind), " ", DimsToString(description.a), " ", DimsToString(description.b));
+      absl::StrCat(NameOf(description.kind), " ", DimsToString(description.a), " ", DimsToString(description.b));
   const RowFunction row = RowFor(description.kind, description.type);
   if (row == nullptr) {
     return absl::UnimplementedError(
-        absl::StrCat("the host backend has no ", KindName(description.kind), " for ", WireName(description.type)));
+        absl::StrCat("the host backend has no ", NameOf(description.kind), " for ", WireName(description.type)));
   }
   const size_t in_bytes = ElementBytes(description.type);
   const bool relu = description.activation == Activation::kRelu;
@@ -338,17 +323,10 @@ Result PlainBinary(const BinaryDescription& description) {
 }
 
 Result PlainWhere(const WhereDescription& description) {
-  for (const Dims* dims : {&description.condition, &description.x, &description.y}) {
-    SLUICE_RETURN_IF_ERROR(ElementCount(*dims).status());
-  }
-  SLUICE_ASSIGN_OR_RETURN(const Dims values, BroadcastDims(description.x, description.y));
-  SLUICE_ASSIGN_OR_RETURN(const Dims output, BroadcastDims(description.condition, values));
-  SLUICE_RETURN_IF_ERROR(ElementCount(output).status());
-  SLUICE_ASSIGN_OR_RETURN(
-      const StridedLoop<3> loop,
-      StridedLoop<3>::Make(output, {BroadcastStrides(description.condition, output),
-                                    BroadcastStrides(description.x, output), BroadcastStrides(description.y, output)}));
-  const std::string name = absl::StrCat("where ", DimsToString(output));
+  SLUICE_ASSIGN_OR_RETURN(const StridedWalk walk, MakeWhereWalk(description));
+  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<3> loop, StridedLoop<3>::Make(walk));
+  const std::string name = absl::StrCat("where ", DimsToString(description.condition), " ", DimsToString(description.x),
+                                        " ", DimsToString(description.y));
   return DispatchSize(description.type, "where", [&](auto tag) -> Result {
     using T = decltype(tag);
     return MakeLoopKernel(name, [loop](const KernelArgs& args) {

@@ -16,6 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "gpu/host/host_kernel.h"
+#include "gpu/kernels/dispatch.h"
+#include "gpu/kernels/strided.h"
 #include "gpu/kernels/tensor.h"
 
 namespace sluice::gpu::host {
@@ -77,45 +79,24 @@ void ParallelRanges(int64_t count, int64_t elements_each, const Body& body) {
 /// Most dimensions a strided loop keeps after merging; real models stay below half.
 inline constexpr size_t kMaxLoopRank = 16;
 
-/// A walk over an output in row-major order that knows where each of K inputs stands. Dimensions that every input walks
-/// through evenly are merged, units dropped; the last dimension left is the inner one, to be written as a plain loop.
+/// A merged walk (strided.h) of K inputs as a loop; the last dimension is the inner one, to be written as a plain loop.
 template <size_t K>
 class StridedLoop {
  public:
   using Offsets = std::array<int64_t, K>;
 
-  /// `strides[k]` has one stride, in elements, per dimension of the output: 0 where input k is broadcast.
-  /// UNIMPLEMENTED for more than kMaxLoopRank dimensions after merging.
-  static absl::StatusOr<StridedLoop> Make(const Dims& output, const std::array<Dims, K>& strides) {
-    std::vector<int64_t> dims;
-    std::vector<Offsets> steps;
-    for (size_t i = 0; i < output.size(); ++i) {
-      if (output[i] == 1) continue;
-      Offsets step;
-      for (size_t k = 0; k < K; ++k) step[k] = strides[k][i];
-      bool merge = !dims.empty();
-      for (size_t k = 0; merge && k < K; ++k) merge = steps.back()[k] == step[k] * output[i];
-      if (merge) {
-        dims.back() *= output[i];
-        steps.back() = step;
-      } else {
-        dims.push_back(output[i]);
-        steps.push_back(step);
-      }
-    }
-    if (dims.empty()) {
-      dims.push_back(1);
-      steps.push_back(Offsets{});
-    }
+  /// `walk` has K inputs and is merged. UNIMPLEMENTED for more than kMaxLoopRank dimensions.
+  static absl::StatusOr<StridedLoop> Make(const StridedWalk& walk) {
+    const Dims& dims = walk.dims;
     if (dims.size() > kMaxLoopRank) {
-      return absl::UnimplementedError(absl::StrCat("a loop over ", DimsToString(output), " needs ", dims.size(),
+      return absl::UnimplementedError(absl::StrCat("a loop over ", DimsToString(dims), " needs ", dims.size(),
                                                    " dimensions; ", kMaxLoopRank, " are supported"));
     }
     StridedLoop loop;
     loop.outer_rank_ = dims.size() - 1;
     for (size_t i = 0; i < dims.size(); ++i) {
       loop.dims_[i] = dims[i];
-      loop.steps_[i] = steps[i];
+      for (size_t k = 0; k < K; ++k) loop.steps_[i][k] = walk.strides[k][i];
       if (i + 1 < dims.size()) loop.outer_count_ *= dims[i];
     }
     loop.inner_count_ = dims.back();
@@ -167,70 +148,11 @@ class StridedLoop {
   std::array<Offsets, kMaxLoopRank> steps_{};
 };
 
-/// Row-major strides of `dims`, in elements.
-inline Dims RowMajorStrides(const Dims& dims) {
-  Dims strides(dims.size());
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= dims[i];
-  }
-  return strides;
-}
-
-/// Strides of an input of dimensions `dims` broadcast to `output`; it must broadcast.
-inline Dims BroadcastStrides(const Dims& dims, const Dims& output) {
-  const Dims own = RowMajorStrides(dims);
-  Dims strides(output.size(), 0);
-  const size_t lead = output.size() - dims.size();
-  for (size_t i = 0; i < dims.size(); ++i) strides[lead + i] = dims[i] == 1 ? 0 : own[i];
-  return strides;
-}
-
-/// Calls body with a value of the C++ type of `type`; UNIMPLEMENTED when `Types` has it not.
-template <class... Types>
-struct TypeList {};
-
-using FloatTypes = TypeList<float, double>;
-using NumberTypes = TypeList<float, double, int32_t, int64_t, int8_t, uint8_t>;
-
-template <class T>
-constexpr DataType TypeOf() {
-  if constexpr (std::is_same_v<T, float>) return DataType::kFp32;
-  if constexpr (std::is_same_v<T, double>) return DataType::kFp64;
-  if constexpr (std::is_same_v<T, int8_t>) return DataType::kInt8;
-  if constexpr (std::is_same_v<T, uint8_t>) return DataType::kUint8;
-  if constexpr (std::is_same_v<T, int32_t>) return DataType::kInt32;
-  if constexpr (std::is_same_v<T, int64_t>) return DataType::kInt64;
-  if constexpr (std::is_same_v<T, bool>) return DataType::kBool;
-  return DataType::kInvalid;
-}
-
+/// DispatchType of the host backend.
 template <class... Types, class Body>
-absl::StatusOr<std::unique_ptr<Kernel>> DispatchType(TypeList<Types...>, DataType type, absl::string_view what,
+absl::StatusOr<std::unique_ptr<Kernel>> DispatchType(TypeList<Types...> types, DataType type, absl::string_view what,
                                                      const Body& body) {
-  absl::StatusOr<std::unique_ptr<Kernel>> result =
-      absl::UnimplementedError(absl::StrCat("the host backend has no ", what, " for ", WireName(type)));
-  (void)((TypeOf<Types>() == type && (result = body(Types{}), true)) || ...);
-  return result;
-}
-
-/// The same by size alone, for kernels that only move elements: body gets an unsigned integer of that size.
-template <class Body>
-absl::StatusOr<std::unique_ptr<Kernel>> DispatchSize(DataType type, absl::string_view what, const Body& body) {
-  switch (ElementBytes(type)) {
-    case 1:
-      return body(uint8_t{});
-    case 2:
-      return body(uint16_t{});
-    case 4:
-      return body(uint32_t{});
-    case 8:
-      return body(uint64_t{});
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat(what, ": elements of type ", WireName(type), " have no fixed size"));
-  }
+  return gpu::DispatchType(Backend::kHost, types, type, what, body);
 }
 
 }  // namespace sluice::gpu::host

@@ -147,12 +147,11 @@ absl::StatusOr<std::unique_ptr<Kernel>> MatMulKernel(const MatMulDescription& d,
     c_batch.assign(geometry.c.begin(), geometry.c.end() - 2);
     c_matrix = geometry.c.back() * geometry.c[geometry.c.size() - 2];
   }
-  SLUICE_ASSIGN_OR_RETURN(
-      const StridedLoop<3> batches,
-      StridedLoop<3>::Make(
-          geometry.batch,
-          {BatchStrides(geometry.a_batch, geometry.batch, geometry.rows * geometry.depth),
-           BatchStrides(geometry.b_batch, geometry.batch, b_matrix), BatchStrides(c_batch, geometry.batch, c_matrix)}));
+  const StridedWalk walk = {.dims = geometry.batch,
+                            .strides = {BatchStrides(geometry.a_batch, geometry.batch, geometry.rows * geometry.depth),
+                                        BatchStrides(geometry.b_batch, geometry.batch, b_matrix),
+                                        BatchStrides(c_batch, geometry.batch, c_matrix)}};
+  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<3> batches, StridedLoop<3>::Make(MergeDims(walk)));
   HostConstant b, c;
   size_t workspace_bytes = 0;
   if (d.b_constant.has_value() && d.transpose_b) {

@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 
 #include "base/status_macros.h"
+#include "gpu/kernels/geometry.h"
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 
@@ -57,7 +59,8 @@ Result TiledMove(std::string name, const Dims& output_dims, const Dims& strides,
     rest_input.push_back(strides[i]);
     rest_output.push_back(output_strides[i]);
   }
-  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<2> rest, StridedLoop<2>::Make(rest_dims, {rest_input, rest_output}));
+  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<2> rest,
+                          StridedLoop<2>::Make(MergeDims({rest_dims, 1, {rest_input, rest_output}})));
   const int64_t rows = output_dims[row], columns = output_dims.back();
   const int64_t row_out = output_strides[row], column_in = strides.back();
   return MakeLoopKernel(std::move(name), [=](const KernelArgs& args) {
@@ -92,98 +95,43 @@ Result TiledMove(std::string name, const Dims& output_dims, const Dims& strides,
 }  // namespace
 
 Result PlainTranspose(const TransposeDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const Dims output, TransposeOutputDims(description));
-  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(output));
-  const Dims input_strides = RowMajorStrides(description.input);
-  Dims strides;
-  for (int64_t axis : description.permutation) strides.push_back(input_strides[axis]);
-  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<1> loop, StridedLoop<1>::Make(output, {strides}));
+  SLUICE_ASSIGN_OR_RETURN(const StridedWalk walk, MakeTransposeWalk(description));
+  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<1> loop, StridedLoop<1>::Make(walk));
   const std::string name =
       absl::StrCat("transpose ", DimsToString(description.input), " by ", DimsToString(description.permutation));
   return DispatchSize(description.type, "transpose", [&](auto tag) -> Result {
     using T = decltype(tag);
-    if (count > 0 && loop.inner_step(0) > 1) {
-      Dims merged, merged_strides;
-      size_t row = loop.outer_rank();
-      for (size_t i = 0; i <= loop.outer_rank(); ++i) {
-        merged.push_back(loop.dim(i));
-        merged_strides.push_back(loop.step(i)[0]);
-        if (loop.step(i)[0] == 1) row = i;
-      }
-      if (row < loop.outer_rank()) return TiledMove<T>(name, merged, merged_strides, row);
+    const Dims& strides = walk.strides[0];
+    if (walk.count > 0 && strides.back() > 1) {
+      const auto row = std::find(strides.begin(), strides.end(), 1);
+      if (row != strides.end()) return TiledMove<T>(name, walk.dims, strides, row - strides.begin());
     }
     return StridedMove<T>(name, loop, 0);
   });
 }
 
 Result PlainExpand(const ExpandDescription& description) {
-  SLUICE_RETURN_IF_ERROR(ElementCount(description.input).status());
-  SLUICE_RETURN_IF_ERROR(ElementCount(description.output).status());
-  absl::StatusOr<Dims> broadcast = BroadcastDims(description.input, description.output);
-  if (!broadcast.ok() || *broadcast != description.output) {
-    return absl::InvalidArgumentError(absl::StrCat("expand: ", DimsToString(description.input),
-                                                   " does not broadcast to ", DimsToString(description.output)));
-  }
-  SLUICE_ASSIGN_OR_RETURN(
-      const StridedLoop<1> loop,
-      StridedLoop<1>::Make(description.output, {BroadcastStrides(description.input, description.output)}));
+  SLUICE_ASSIGN_OR_RETURN(const StridedWalk walk, MakeExpandWalk(description));
+  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<1> loop, StridedLoop<1>::Make(walk));
   const std::string name =
       absl::StrCat("expand ", DimsToString(description.input), " to ", DimsToString(description.output));
   return DispatchSize(description.type, "expand", [&](auto tag) { return StridedMove<decltype(tag)>(name, loop, 0); });
 }
 
 Result PlainSlice(const SliceDescription& description) {
-  const size_t rank = description.input.size();
-  SLUICE_RETURN_IF_ERROR(ElementCount(description.input).status());
-  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(description.output));
-  if (description.starts.size() != rank || description.steps.size() != rank || description.output.size() != rank) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("slice: starts, steps and output must have one value for each of ", rank, " dimensions"));
-  }
-  const Dims input_strides = RowMajorStrides(description.input);
-  Dims strides(rank, 0);
-  int64_t base = 0;
-  for (size_t i = 0; i < rank && count > 0; ++i) {
-    const int64_t length = description.input[i], start = description.starts[i], step = description.steps[i];
-    const int64_t moves = description.output[i] - 1;
-    // Divisions instead of products: a step from a file may be any int64.
-    const bool inside = start >= 0 && start < length && step != 0 &&
-                        (moves == 0 || (step > 0 ? step <= (length - 1 - start) / moves : step >= -(start / moves)));
-    if (!inside) {
-      return absl::InvalidArgumentError(absl::StrCat("slice: start ", start, ", step ", step, " and ", moves + 1,
-                                                     " elements leave dimension ", i, " of ",
-                                                     DimsToString(description.input)));
-    }
-    base += start * input_strides[i];
-    strides[i] = moves == 0 ? 0 : step * input_strides[i];
-  }
-  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<1> loop, StridedLoop<1>::Make(description.output, {strides}));
+  SLUICE_ASSIGN_OR_RETURN(const StridedWalk walk, MakeSliceWalk(description));
+  SLUICE_ASSIGN_OR_RETURN(const StridedLoop<1> loop, StridedLoop<1>::Make(walk));
   const std::string name =
       absl::StrCat("slice ", DimsToString(description.input), " to ", DimsToString(description.output));
   return DispatchSize(description.type, "slice",
-                      [&](auto tag) { return StridedMove<decltype(tag)>(name, loop, base); });
+                      [&](auto tag) { return StridedMove<decltype(tag)>(name, loop, walk.base); });
 }
 
 Result PlainConcat(const ConcatDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const Dims output, ConcatOutputDims(description));
-  const size_t element = ElementBytes(description.type);
-  if (element == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("concatenation: elements of type ", WireName(description.type), " have no fixed size"));
-  }
-  const int64_t axis = *NormalizeAxis(description.axis, output.size());
-  int64_t outer = 1;
-  for (int64_t i = 0; i < axis; ++i) outer *= output[i];
-  size_t tail = element;
-  for (size_t i = axis + 1; i < output.size(); ++i) tail *= output[i];
-  std::vector<size_t> widths;  // bytes that each input gives to one outer index
-  size_t row = 0;
-  for (const Dims& input : description.inputs) {
-    widths.push_back(input[axis] * tail);
-    row += widths.back();
-  }
-  std::string name = absl::StrCat("concat ", widths.size(), " inputs to ", DimsToString(output));
-  return MakeLoopKernel(std::move(name), [outer, row, widths](const KernelArgs& args) {
+  SLUICE_ASSIGN_OR_RETURN(const ConcatGeometry geometry, MakeConcatGeometry(description));
+  std::string name = absl::StrCat("concat ", geometry.widths.size(), " inputs to ", DimsToString(geometry.output));
+  return MakeLoopKernel(std::move(name), [outer = geometry.outer, row = geometry.row_bytes,
+                                          widths = geometry.widths](const KernelArgs& args) {
     std::byte* output = args.spans[widths.size()].data;
     ParallelRanges(outer, static_cast<int64_t>(row / sizeof(float)), [&](int64_t begin, int64_t end) {
       size_t offset = 0;
@@ -202,14 +150,16 @@ Result PlainConcat(const ConcatDescription& description) {
 namespace {
 
 template <class Index>
-Result GatherKernel(std::string name, int64_t outer, int64_t length, int64_t index_count, size_t bytes) {
-  return MakeLoopKernel(std::move(name), [=](const KernelArgs& args) {
+Result GatherKernel(std::string name, const GatherGeometry& geometry) {
+  return MakeLoopKernel(std::move(name), [geometry](const KernelArgs& args) {
+    const int64_t length = geometry.length, index_count = geometry.index_count;
+    const size_t bytes = geometry.row_bytes;
     const std::byte* data = args.spans[0].data;
     const Index* indices = Elements<Index>(args, 1);
     std::byte* output = args.spans[2].data;
     if (bytes == 0) return;
     const int64_t elements = static_cast<int64_t>(bytes / sizeof(float)) + 1;
-    ParallelRanges(outer * index_count, elements, [&](int64_t begin, int64_t end) {
+    ParallelRanges(geometry.outer * index_count, elements, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t o = i / index_count;
         int64_t index = indices[i - o * index_count];
@@ -224,24 +174,12 @@ Result GatherKernel(std::string name, int64_t outer, int64_t length, int64_t ind
 }  // namespace
 
 Result PlainGather(const GatherDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const Dims output, GatherOutputDims(description));
-  const size_t element = ElementBytes(description.type);
-  if (element == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("gather: elements of type ", WireName(description.type), " have no fixed size"));
-  }
-  const int64_t axis = *NormalizeAxis(description.axis, description.data.size());
-  int64_t outer = 1;
-  for (int64_t i = 0; i < axis; ++i) outer *= description.data[i];
-  size_t bytes = element;
-  for (size_t i = axis + 1; i < description.data.size(); ++i) bytes *= description.data[i];
-  SLUICE_ASSIGN_OR_RETURN(const int64_t index_count, ElementCount(description.indices));
-  const int64_t length = description.data[axis];
+  SLUICE_ASSIGN_OR_RETURN(const GatherGeometry geometry, MakeGatherGeometry(description));
   std::string name = absl::StrCat("gather ", DimsToString(description.data), " at ", DimsToString(description.indices));
   if (description.index_type == DataType::kInt32) {
-    return GatherKernel<int32_t>(std::move(name), outer, length, index_count, bytes);
+    return GatherKernel<int32_t>(std::move(name), geometry);
   }
-  return GatherKernel<int64_t>(std::move(name), outer, length, index_count, bytes);
+  return GatherKernel<int64_t>(std::move(name), geometry);
 }
 
 Result PlainCopy(const CopyDescription& description) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/status_macros.h"
+#include "gpu/kernels/geometry.h"
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 #include "gpu/kernels/host_math.h"
@@ -86,15 +87,12 @@ void SoftmaxColumns(const T* input, T* output, int64_t count, int64_t stride, in
 }  // namespace
 
 Result PlainSoftmax(const SoftmaxDescription& description) {
-  SLUICE_RETURN_IF_ERROR(ElementCount(description.dims).status());
-  SLUICE_ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(description.axis, description.dims.size()));
-  const int64_t length = description.dims[axis];
-  int64_t outer = length == 0 ? 0 : 1, inner = 1;
-  for (int64_t i = 0; i < axis; ++i) outer *= description.dims[i];
-  for (size_t i = axis + 1; i < description.dims.size(); ++i) inner *= description.dims[i];
+  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeAxisGeometry(description.dims, description.axis));
+  const int64_t length = geometry.length, inner = geometry.inner;
+  const int64_t outer = length == 0 ? 0 : geometry.outer;
   const bool log = description.log;
   const std::string name =
-      absl::StrCat(log ? "log softmax " : "softmax ", DimsToString(description.dims), " over ", axis);
+      absl::StrCat(log ? "log softmax " : "softmax ", DimsToString(description.dims), " over ", geometry.axis);
   return DispatchType(FloatTypes{}, description.type, "softmax", [&](auto tag) -> Result {
     using T = decltype(tag);
     return MakeLoopKernel(name, [=](const KernelArgs& args) {
@@ -122,14 +120,8 @@ Result PlainSoftmax(const SoftmaxDescription& description) {
 
 Result PlainBatchNorm(const BatchNormDescription& description) {
   const Dims& dims = description.input;
-  SLUICE_RETURN_IF_ERROR(ElementCount(dims).status());
-  if (dims.size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch normalisation: input must be [N,C,...], it is ", DimsToString(dims)));
-  }
-  const int64_t channels = dims[1], planes = dims[0] * channels;
-  int64_t area = 1;
-  for (size_t i = 2; i < dims.size(); ++i) area *= dims[i];
+  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeBatchNormGeometry(description));
+  const int64_t channels = geometry.length, planes = geometry.outer * channels, area = geometry.inner;
   const float epsilon = description.epsilon;
   const bool relu = description.activation == Activation::kRelu;
   return MakeLoopKernel(absl::StrCat("batch norm ", DimsToString(dims)), [=](const KernelArgs& args) {
@@ -159,32 +151,32 @@ Result PlainBatchNorm(const BatchNormDescription& description) {
 
 Result PlainLayerNorm(const LayerNormDescription& description) {
   const Dims& dims = description.input;
-  SLUICE_RETURN_IF_ERROR(ElementCount(dims).status());
-  SLUICE_ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(description.axis, dims.size()));
-  int64_t rows = 1, length = 1;
-  for (size_t i = 0; i < dims.size(); ++i) (static_cast<int64_t>(i) < axis ? rows : length) *= dims[i];
-  if (length == 0) rows = 0;
+  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeAxisGeometry(dims, description.axis));
+  const int64_t length = geometry.length * geometry.inner;
+  const int64_t rows = length == 0 ? 0 : geometry.outer;
   const float epsilon = description.epsilon;
   const bool has_bias = description.has_bias;
-  return MakeLoopKernel(absl::StrCat("layer norm ", DimsToString(dims), " from ", axis), [=](const KernelArgs& args) {
-    const float* input = Elements<float>(args, 0);
-    const float* scale = Elements<float>(args, 1);
-    const float* bias = has_bias ? Elements<float>(args, 2) : nullptr;
-    float* output = Elements<float>(args, has_bias ? 3 : 2);
-    ParallelRanges(rows, length, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const float* from = input + row * length;
-        float* to = output + row * length;
-        const double mean = LaneSum(length, [&](int64_t i) { return static_cast<double>(from[i]); }) / length;
-        const double variance =
-            LaneSum(length, [&](int64_t i) { return (from[i] - mean) * (from[i] - mean); }) / length;
-        const float center = static_cast<float>(mean);
-        const float factor = static_cast<float>(1.0 / std::sqrt(variance + epsilon));
-        SLUICE_INDEPENDENT_LOOP
-        for (int64_t i = 0; i < length; ++i) to[i] = (from[i] - center) * factor * scale[i] + (bias ? bias[i] : 0.0f);
-      }
-    });
-  });
+  return MakeLoopKernel(
+      absl::StrCat("layer norm ", DimsToString(dims), " from ", geometry.axis), [=](const KernelArgs& args) {
+        const float* input = Elements<float>(args, 0);
+        const float* scale = Elements<float>(args, 1);
+        const float* bias = has_bias ? Elements<float>(args, 2) : nullptr;
+        float* output = Elements<float>(args, has_bias ? 3 : 2);
+        ParallelRanges(rows, length, [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            const float* from = input + row * length;
+            float* to = output + row * length;
+            const double mean = LaneSum(length, [&](int64_t i) { return static_cast<double>(from[i]); }) / length;
+            const double variance =
+                LaneSum(length, [&](int64_t i) { return (from[i] - mean) * (from[i] - mean); }) / length;
+            const float center = static_cast<float>(mean);
+            const float factor = static_cast<float>(1.0 / std::sqrt(variance + epsilon));
+            SLUICE_INDEPENDENT_LOOP
+            for (int64_t i = 0; i < length; ++i)
+              to[i] = (from[i] - center) * factor * scale[i] + (bias ? bias[i] : 0.0f);
+          }
+        });
+      });
 }
 
 }  // namespace sluice::gpu::host

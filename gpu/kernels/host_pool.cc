@@ -101,20 +101,10 @@ Result PlainPool(const PoolDescription& description) {
 }
 
 Result PlainGlobalPool(const GlobalPoolDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(description.input));
-  if (description.input.size() < 3 || count == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "global pooling: input must be [N,C,spatial...] and not empty, it is ", DimsToString(description.input)));
-  }
+  SLUICE_ASSIGN_OR_RETURN(const ReduceDescription reduce, MakeGlobalPoolReduce(description));
   if (description.type != DataType::kFp32 && description.type != DataType::kFp64) {
-    return absl::UnimplementedError(
-        absl::StrCat("the host backend has no global pooling for ", WireName(description.type)));
+    return LacksType(Backend::kHost, "global pooling", description.type);
   }
-  ReduceDescription reduce{.kind = description.kind == PoolKind::kMax ? ReduceKind::kMax : ReduceKind::kMean,
-                           .type = description.type,
-                           .input = description.input,
-                           .axes = {}};
-  for (size_t i = 2; i < description.input.size(); ++i) reduce.axes.push_back(static_cast<int64_t>(i));
   return PlainReduce(reduce);
 }
 

@@ -9,6 +9,7 @@
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 #include "gpu/kernels/host_math.h"
+#include "gpu/kernels/names.h"
 
 namespace sluice::gpu::host {
 namespace {
@@ -208,8 +209,6 @@ Result ReduceKernel(std::string name, DataType type, const FoldFunctions& functi
   return TransposedFoldKernel(std::move(name), type, functions, geometry);
 }
 
-constexpr const char* kNames[] = {"sum", "mean", "max", "min", "prod", "sum of squares", "l1 norm", "l2 norm"};
-
 template <class T>
 FoldFunctions FunctionsFor(ReduceKind kind) {
   if (kind == ReduceKind::kMax) return FunctionsOf<MaxFold, T>();
@@ -260,13 +259,12 @@ FoldFunctions FunctionsFor(ReduceKind kind, DataType type) {
 Result PlainReduce(const ReduceDescription& description) {
   SLUICE_RETURN_IF_ERROR(ReduceOutputDims(description, /*keep_dims=*/true).status());
   SLUICE_ASSIGN_OR_RETURN(const ReduceGeometry geometry, MakeReduceGeometry(description.input, description.axes));
-  const std::string name = absl::StrCat("reduce ", kNames[static_cast<size_t>(description.kind)], " ",
-                                        DimsToString(description.input), " over ", DimsToString(description.axes));
+  const std::string name = absl::StrCat("reduce ", NameOf(description.kind), " ", DimsToString(description.input),
+                                        " over ", DimsToString(description.axes));
   const FoldFunctions functions = FunctionsFor(description.kind, description.type);
   if (functions.rows == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("the host backend has no reduction (",
-                                                 kNames[static_cast<size_t>(description.kind)], ") for ",
-                                                 WireName(description.type)));
+    return absl::UnimplementedError(absl::StrCat("the host backend has no reduction (", NameOf(description.kind),
+                                                 ") for ", WireName(description.type)));
   }
   return ReduceKernel(name, description.type, functions, geometry);
 }
@@ -297,19 +295,11 @@ Result ArgKernel(std::string name, bool min, bool last, int64_t outer, int64_t l
 }  // namespace
 
 Result PlainArgReduce(const ArgReduceDescription& description) {
-  SLUICE_RETURN_IF_ERROR(ElementCount(description.input).status());
-  SLUICE_ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(description.axis, description.input.size()));
-  const int64_t length = description.input[axis];
-  int64_t outer = 1, inner = 1;
-  for (int64_t i = 0; i < axis; ++i) outer *= description.input[i];
-  for (size_t i = axis + 1; i < description.input.size(); ++i) inner *= description.input[i];
-  if (length == 0 && outer * inner > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("index reduction: dimension ", axis, " of ", DimsToString(description.input), " is empty"));
-  }
+  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeArgReduceGeometry(description));
   const std::string name = absl::StrCat(description.min ? "argmin " : "argmax ", DimsToString(description.input));
   return DispatchType(NumberTypes{}, description.type, "index reduction", [&](auto tag) -> Result {
-    return ArgKernel<decltype(tag)>(name, description.min, description.select_last_index, outer, length, inner);
+    return ArgKernel<decltype(tag)>(name, description.min, description.select_last_index, geometry.outer,
+                                    geometry.length, geometry.inner);
   });
 }
 

@@ -4,9 +4,11 @@
 #include <type_traits>
 
 #include "base/status_macros.h"
+#include "gpu/kernels/geometry.h"
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 #include "gpu/kernels/host_math.h"
+#include "gpu/kernels/names.h"
 
 namespace sluice::gpu::host {
 namespace {
@@ -125,67 +127,11 @@ Result FloatKernel(const std::string& name, int64_t count, const UnaryDescriptio
   }
 }
 
-const char* KindName(UnaryKind kind) {
-  switch (kind) {
-    case UnaryKind::kAbs:
-      return "abs";
-    case UnaryKind::kCeil:
-      return "ceil";
-    case UnaryKind::kClip:
-      return "clip";
-    case UnaryKind::kCos:
-      return "cos";
-    case UnaryKind::kErf:
-      return "erf";
-    case UnaryKind::kExp:
-      return "exp";
-    case UnaryKind::kFloor:
-      return "floor";
-    case UnaryKind::kGelu:
-      return "gelu";
-    case UnaryKind::kGeluTanh:
-      return "gelu (tanh)";
-    case UnaryKind::kHardSigmoid:
-      return "hard sigmoid";
-    case UnaryKind::kHardSwish:
-      return "hard swish";
-    case UnaryKind::kIdentity:
-      return "identity";
-    case UnaryKind::kLeakyRelu:
-      return "leaky relu";
-    case UnaryKind::kLog:
-      return "log";
-    case UnaryKind::kNeg:
-      return "neg";
-    case UnaryKind::kNot:
-      return "not";
-    case UnaryKind::kReciprocal:
-      return "reciprocal";
-    case UnaryKind::kRelu:
-      return "relu";
-    case UnaryKind::kSigmoid:
-      return "sigmoid";
-    case UnaryKind::kSign:
-      return "sign";
-    case UnaryKind::kSin:
-      return "sin";
-    case UnaryKind::kSqrt:
-      return "sqrt";
-    case UnaryKind::kTanh:
-      return "tanh";
-  }
-  return "unary";
-}
-
 }  // namespace
 
 Result PlainUnary(const UnaryDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(description.dims));
-  const std::string name = absl::StrCat(KindName(description.kind), " ", DimsToString(description.dims));
-  if (description.kind == UnaryKind::kClip && !(description.low <= description.high)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("clip: low ", description.low, " must not be above high ", description.high));
-  }
+  SLUICE_ASSIGN_OR_RETURN(const int64_t count, CheckUnary(description));
+  const std::string name = absl::StrCat(NameOf(description.kind), " ", DimsToString(description.dims));
   if (description.type == DataType::kBool) {
     // Bytes, not bool: a file may hold other values than 0 and 1, and a bool that is neither is undefined behaviour.
     if (description.kind == UnaryKind::kNot) {
@@ -195,7 +141,7 @@ Result PlainUnary(const UnaryDescription& description) {
       return Map<uint8_t, uint8_t>(name, count, [](uint8_t x) { return x; });
     }
   }
-  return DispatchType(NumberTypes{}, description.type, KindName(description.kind), [&](auto tag) -> Result {
+  return DispatchType(NumberTypes{}, description.type, NameOf(description.kind), [&](auto tag) -> Result {
     using T = decltype(tag);
     if constexpr (std::is_floating_point_v<T>) {
       return FloatKernel<T>(name, count, description);

@@ -40,6 +40,7 @@ SLUICE_KERNEL_FAMILY(PrepareExpand, ExpandDescription, "expand")
 SLUICE_KERNEL_FAMILY(PrepareCopy, CopyDescription, "copy")
 SLUICE_KERNEL_FAMILY(PrepareFill, FillDescription, "fill")
 SLUICE_KERNEL_FAMILY(PrepareDelay, DelayDescription, "delay")
+SLUICE_KERNEL_FAMILY(PrepareTransfer, TransferDescription, "transfers over mapped memory")
 
 #undef SLUICE_KERNEL_FAMILY
 

@@ -19,6 +19,7 @@
 #include "gpu/kernels/pool.h"
 #include "gpu/kernels/reduce.h"
 #include "gpu/kernels/softmax.h"
+#include "gpu/kernels/transfer.h"
 
 namespace sluice::gpu {
 
@@ -55,6 +56,7 @@ class KernelLibrary {
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareCopy(const CopyDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFill(const FillDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareDelay(const DelayDescription& description);
+  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareTransfer(const TransferDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareStamp();
 
  private:

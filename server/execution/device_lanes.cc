@@ -59,34 +59,36 @@ DeviceLanes::DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_inde
 absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr<gpu::Device> device,
                                                                  size_t device_index, const ServerConfig& config,
                                                                  const Clock& clock, metrics::Metrics& metrics,
-                                                                 scheduler::ExpiryThread& expiry) {
+                                                                 scheduler::ExpiryThread& expiry,
+                                                                 const SpinBudget& spin) {
   std::unique_ptr<DeviceLanes> lanes(new DeviceLanes(std::move(device), device_index, clock, metrics));
   lanes->gate_ = std::make_unique<gpu::Gate>(gpu::GateOptions{
       .compute_window = config.compute_window, .batch_min_share = config.batch_min_share, .enabled = config.gate});
-  SLUICE_RETURN_IF_ERROR(lanes->CreateLanes(config, expiry));
-  lanes->StartThreads(config);
+  SLUICE_RETURN_IF_ERROR(lanes->CreateLanes(config, expiry, spin));
+  lanes->StartThreads(config, spin);
   return lanes;
 }
 
-absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry) {
-  SLUICE_ASSIGN_OR_RETURN(launcher_,
-                          gpu::Launcher::Create(*device_, *gate_, clock_, {.stream_count = config.batch_streams}));
-  std::array<int, kRequestClassCount> lowest_number{};
-  std::array<int, kRequestClassCount> highest_number{};
+absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry,
+                                      const SpinBudget& spin) {
+  const bool launcher_spins = spin.launchers && device_->info().backend == gpu::Backend::kCuda;
+  SLUICE_ASSIGN_OR_RETURN(
+      launcher_,
+      gpu::Launcher::Create(*device_, *gate_, clock_, {.stream_count = config.batch_streams, .spin = launcher_spins}));
   for (const RequestClass request_class : kRequestClasses) {
     LaneState& state = lanes_[Index(request_class)];
     SLUICE_ASSIGN_OR_RETURN(
         state.lane, gpu::Lane::Create(request_class, *device_, *gate_, *launcher_, clock_, config.request_threads));
     SLUICE_ASSIGN_OR_RETURN(const std::vector<int> priorities, state.lane->ReadPriorities());
-    for (const int priority : priorities) {
-      Log(Severity::kInfo, "stream priority read back",
-          {{"device", device_->info().name}, {"class", RequestClassName(request_class)}, {"priority", priority}});
-    }
-    const auto [lowest, highest] = std::minmax_element(priorities.begin(), priorities.end());
     if (priorities.empty()) return absl::InternalError("a lane without streams");
-    lowest_number[Index(request_class)] = *lowest;
-    highest_number[Index(request_class)] = *highest;
-    state.priority = *highest;
+    const auto [lowest, highest] = std::minmax_element(priorities.begin(), priorities.end());
+    state.lowest_number = *lowest;
+    state.highest_number = *highest;
+    Log(Severity::kInfo, "stream priority read back",
+        {{"device", device_->info().name},
+         {"class", RequestClassName(request_class)},
+         {"streams", priorities.size()},
+         {"priority", *highest}});
     scheduler::CoreOptions options;
     options.request_class = request_class;
     options.max_requests = static_cast<size_t>(config.queue_requests);
@@ -98,24 +100,31 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
   }
   expiry_ = &expiry;
   queue_limit_ = static_cast<size_t>(config.queue_requests);
+  return CheckPriorities();
+}
+
+absl::Status DeviceLanes::CheckPriorities() const {
   // A lane without its priority is a promise that is silently broken (DESIGN.md 3), so it does not start.
+  const int latency = lanes_[Index(RequestClass::kLatency)].highest_number;
   for (const RequestClass request_class : {RequestClass::kStandard, RequestClass::kBatch}) {
-    if (highest_number[Index(RequestClass::kLatency)] >= lowest_number[Index(request_class)]) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          device_->info().name, ": the latency lane's streams must have a smaller priority number than the ",
-          RequestClassName(request_class), " lane's, got ", highest_number[Index(RequestClass::kLatency)], " and ",
-          lowest_number[Index(request_class)]));
-    }
+    const int other = lanes_[Index(request_class)].lowest_number;
+    if (latency < other) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(device_->info().name, ": the latency lane's streams must have a smaller priority number than the ",
+                     RequestClassName(request_class), " lane's, got ", latency, " and ", other));
   }
   return absl::OkStatus();
 }
 
-void DeviceLanes::StartThreads(const ServerConfig& config) {
+void DeviceLanes::StartThreads(const ServerConfig& config, const SpinBudget& spin) {
+  const bool latency_polls = spin.latency_threads && device_->info().backend == gpu::Backend::kCuda;
   for (const RequestClass request_class : kRequestClasses) {
     for (int i = 0; i < config.request_threads; ++i) {
       lanes_[Index(request_class)].threads.emplace_back(
           absl::StrCat(RequestClassName(request_class), "-", device_index_, "-", i),
-          [this, request_class] { RunRequestThread(request_class); },
+          [this, request_class, polls = latency_polls && i == 0 && request_class == RequestClass::kLatency] {
+            RunRequestThread(request_class, polls);
+          },
           request_class == RequestClass::kBatch ? kBatchNice : 0);
     }
   }
@@ -237,9 +246,9 @@ void DeviceLanes::Leave(const QueuedInfer& queued) {
   if (queued.request->request_class != RequestClass::kLatency) neighbours_.Leave(clock_.Now());
 }
 
-void DeviceLanes::RunRequestThread(RequestClass request_class) {
+void DeviceLanes::RunRequestThread(RequestClass request_class, bool polls) {
   LaneState& state = lanes_[Index(request_class)];
-  while (auto execution = state.queue->Take()) {
+  while (auto execution = state.queue->Take(polls)) {
     const Time taken = clock_.Now();
     const std::shared_ptr<const ExecutableModel> model = FindModel(execution->pick.model);
     for (const QueuedInfer& queued : execution->requests) CountStarted(queued);
@@ -252,7 +261,7 @@ void DeviceLanes::RunRequestThread(RequestClass request_class) {
     }
     for (const QueuedInfer& queued : unanswered) {
       if (!outcome.status.ok()) {
-        queued.request->Finish(outcome.status);
+        queued.request->Finish(OutcomeStatus(outcome));
         continue;
       }
       const auto index = std::find_if(execution->requests.begin(), execution->requests.end(),
@@ -261,6 +270,12 @@ void DeviceLanes::RunRequestThread(RequestClass request_class) {
       queued.request->Finish(std::move(outcome.results[static_cast<size_t>(index)]));
     }
   }
+}
+
+absl::Status DeviceLanes::OutcomeStatus(const ExecutionOutcome& outcome) const {
+  // Whatever the device said first, the client is to try elsewhere.
+  if (!device_->lost() || absl::IsCancelled(outcome.status)) return outcome.status;
+  return absl::UnavailableError(absl::StrCat(device_->info().name, " is lost: ", outcome.status.message()));
 }
 
 void DeviceLanes::Record(const ExecutableModel& model, RequestClass request_class, const ExecutionOutcome& outcome) {
@@ -282,7 +297,7 @@ void DeviceLanes::Record(const ExecutableModel& model, RequestClass request_clas
   model.metrics->OnExecution(record);
   if (request_class == RequestClass::kLatency) {
     model.instance->copy_in_time().Add(timings.copy_in + timings.h2d);
-    model.metrics->ObserveInterference(static_cast<int>(device_index_), timings.compute, outcome.predicted_compute);
+    model.metrics->ObserveInterference(static_cast<int>(device_index_), timings.compute, outcome.profile);
   }
 }
 
@@ -304,7 +319,7 @@ void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
     add_class(Reading::kQueueDepth, static_cast<double>(counts.queued));
     add_class(Reading::kQueueLimit, static_cast<double>(queue_limit_));
     add_class(Reading::kExecuting, static_cast<double>(counts.executing_requests));
-    add_class(Reading::kStreamPriority, state.priority);
+    add_class(Reading::kStreamPriority, state.highest_number);
   }
   add(Reading::kDeviceHealthy, device_->lost() ? 0 : 1);
   const gpu::GateCounters gate = gate_->counters();

@@ -26,6 +26,7 @@
 #include "server/metrics/neighbour_activity.h"
 #include "server/scheduler/class_queue.h"
 #include "server/scheduler/expiry.h"
+#include "server/spin_budget.h"
 
 namespace sluice::server {
 
@@ -39,8 +40,8 @@ class DeviceLanes {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceLanes>> Create(std::unique_ptr<gpu::Device> device, size_t device_index,
                                                              const ServerConfig& config, const Clock& clock,
-                                                             metrics::Metrics& metrics,
-                                                             scheduler::ExpiryThread& expiry);
+                                                             metrics::Metrics& metrics, scheduler::ExpiryThread& expiry,
+                                                             const SpinBudget& spin);
   ~DeviceLanes();
 
   gpu::Device& device() { return *device_; }
@@ -72,16 +73,19 @@ class DeviceLanes {
   struct LaneState {
     std::unique_ptr<InferQueue> queue;
     int expiry_id = 0;
-    int priority = 0;  ///< As read back.
+    int lowest_number = 0;  ///< Of the streams' priorities as read back; a smaller number runs first.
+    int highest_number = 0;
     std::unique_ptr<gpu::Lane> lane;
     std::vector<Thread> threads;
   };
 
   DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock, metrics::Metrics& metrics);
   static size_t Index(RequestClass request_class) { return static_cast<size_t>(request_class); }
-  absl::Status CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry);
-  void StartThreads(const ServerConfig& config);
-  void RunRequestThread(RequestClass request_class);
+  absl::Status CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry, const SpinBudget& spin);
+  absl::Status CheckPriorities() const;
+  absl::Status OutcomeStatus(const ExecutionOutcome& outcome) const;
+  void StartThreads(const ServerConfig& config, const SpinBudget& spin);
+  void RunRequestThread(RequestClass request_class, bool polls);
   void Expire(RequestClass request_class, Time now);
   void AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place, absl::Status status);
   void CountStarted(const QueuedInfer& queued);

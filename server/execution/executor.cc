@@ -119,7 +119,7 @@ void Run::Begin(const MicroBatch& part) {
   gpu::SlotLease lease = TakeSlot(*plans_[part.plan_index].slots[class_index]);
   if (!outcome_.status.ok()) return;  // an older part failed while this one waited
 
-  outcome_.predicted_compute += plans_[part.plan_index].plan->predicted_compute();
+  outcome_.profile += plans_[part.plan_index].plan->profile();
   const Time copy_start = clock_.Now();
   CopyIn(part, *lease);
   copy_in_ += clock_.Now() - copy_start;

@@ -34,8 +34,8 @@ struct ExecutionOutcome {
   absl::Status status;
   std::vector<InferResult> results;
   int64_t rows = 0;
-  absl::Duration predicted_compute;  ///< What the plans used take alone, by their profiles.
-  absl::Duration device_time;        ///< From the first Begin to the last Finish; for the scheduler's predictions.
+  absl::Duration profile;      ///< What the plans used take alone.
+  absl::Duration device_time;  ///< From the first Begin to the last Finish; for the scheduler's predictions.
 };
 
 /// Runs the requests of one execution, together, through the slots of their model: copies rows in, runs the lane,

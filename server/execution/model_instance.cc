@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<ModelInstance>> ModelInstance::Create(const model
   std::unique_ptr<ModelInstance> instance(new ModelInstance());
   instance->served_ = std::move(served);
   instance->plan_rows_ = options.batch_buckets;
-  SLUICE_ASSIGN_OR_RETURN(instance->device_model_, model.Instantiate(device, host));
+  SLUICE_ASSIGN_OR_RETURN(instance->device_model_, model.Instantiate(device, host, options.plan));
   SLUICE_RETURN_IF_ERROR(instance->BuildPlans(options));
   return instance;
 }
@@ -57,7 +57,9 @@ absl::Status ModelInstance::BuildPlans(const InstanceOptions& options) {
         const auto index = static_cast<size_t>(request_class);
         std::vector<std::unique_ptr<gpu::Slot>> slots;
         for (int i = 0; i < options.slot_counts[index]; ++i) {
-          SLUICE_ASSIGN_OR_RETURN(auto slot, prepared.plan->MakeSlot(request_class));
+          const bool spins = request_class == RequestClass::kLatency && i < options.spinning_latency_slots;
+          SLUICE_ASSIGN_OR_RETURN(
+              auto slot, prepared.plan->MakeSlot(request_class, spins ? gpu::WaitMode::kSpin : gpu::WaitMode::kBlock));
           slot_bytes_ += prepared.plan->slot_bytes();
           slots.push_back(std::move(slot));
         }

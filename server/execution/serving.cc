@@ -7,54 +7,72 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "gpu/host/host_device.h"
-#include "gpu/kernels/host_library.h"
 #include "server/execution/statistics.h"
 
 namespace sluice::server {
-namespace {
+Serving::Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, const Clock& clock,
+                 metrics::Metrics& metrics)
+    : config_(config),
+      specs_(std::move(specs)),
+      clock_(clock),
+      metrics_(metrics),
+      expiry_(std::make_unique<scheduler::ExpiryThread>(clock)) {}
 
-int HostThreads(const ServerConfig& config) {
-  // One CPU is left to the I/O threads: compute threads that take all of them put every reply into a queue.
-  return config.host_threads > 0 ? config.host_threads : std::max(1, UsableCpuCount() - 1);
-}
-
-absl::StatusOr<std::unique_ptr<gpu::Device>> MakeHostDevice(const ServerConfig& config, const Clock& clock, int index) {
-  const int threads = HostThreads(config);
-  return gpu::CreateHostDevice({.index = index, .threads = threads}, clock,
-                               gpu::MakeHostKernelLibrary(clock, {.threads = threads}));
-}
-
-}  // namespace
-
-std::vector<std::string> DeviceNames(int host_device_count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < host_device_count; ++i) names.push_back(absl::StrCat("host:", i));
-  return names;
-}
-
-Serving::Serving(const ServerConfig& config, const Clock& clock, metrics::Metrics& metrics)
-    : config_(config), clock_(clock), metrics_(metrics), expiry_(std::make_unique<scheduler::ExpiryThread>(clock)) {}
-
-absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& config, const Clock& clock,
-                                                         metrics::Metrics& metrics) {
-  SLUICE_ASSIGN_OR_RETURN(const int device_count, ParseDevices(config.devices));
-  std::unique_ptr<Serving> serving(new Serving(config, clock, metrics));
-  for (int i = 0; i < device_count; ++i) {
-    SLUICE_ASSIGN_OR_RETURN(auto device, MakeHostDevice(config, clock, i));
-    Log(Severity::kInfo, "device",
-        {{"name", device->info().name},
-         {"description", device->info().description},
-         {"threads", HostThreads(config)},
-         {"cpus", UsableCpuCount()}});
-    SLUICE_ASSIGN_OR_RETURN(auto lanes, DeviceLanes::Create(std::move(device), static_cast<size_t>(i), config, clock,
-                                                            metrics, *serving->expiry_));
-    serving->devices_.push_back(std::move(lanes));
-  }
+absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& config, std::vector<DeviceSpec> specs,
+                                                         const Clock& clock, metrics::Metrics& metrics) {
+  std::unique_ptr<Serving> serving(new Serving(config, std::move(specs), clock, metrics));
+  SLUICE_RETURN_IF_ERROR(serving->StartDevices());
   serving->readings_ = metrics.AddSource([raw = serving.get()] { return raw->Read(); });
   return serving;
+}
+
+absl::Status Serving::StartDevices() {
+  const int cpus = UsableCpuCount();
+  if (config_.polling) spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()));
+  Log(Severity::kInfo, "polling threads",
+      {{"cpus", cpus},
+       {"launchers", spin_.launchers},
+       {"latency_threads", spin_.latency_threads},
+       {"io_thread", spin_.io_thread}});
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    SLUICE_ASSIGN_OR_RETURN(auto device, MakeDevice(specs_[i], config_, clock_));
+    Log(Severity::kInfo, "device", {{"name", device->info().name}, {"description", device->info().description}});
+    SLUICE_ASSIGN_OR_RETURN(auto lanes,
+                            DeviceLanes::Create(std::move(device), i, config_, clock_, metrics_, *expiry_, spin_));
+    devices_.push_back(std::move(lanes));
+  }
+  return absl::OkStatus();
+}
+
+size_t Serving::CudaDeviceCount() const {
+  return static_cast<size_t>(std::count_if(specs_.begin(), specs_.end(),
+                                           [](const DeviceSpec& spec) { return spec.backend == gpu::Backend::kCuda; }));
+}
+
+gpu::Device& Serving::HostDevice() {
+  const auto host = std::find_if(specs_.begin(), specs_.end(),
+                                 [](const DeviceSpec& spec) { return spec.backend == gpu::Backend::kHost; });
+  return devices_[static_cast<size_t>(host - specs_.begin())]->device();  // There always is one: ResolveDevices.
+}
+
+absl::StatusOr<std::vector<size_t>> Serving::PlaceModel(const ModelSettings& settings) const {
+  const bool on_gpu = CudaDeviceCount() > 0 && settings.placement != Placement::kHost;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if ((specs_[i].backend == gpu::Backend::kCuda) != on_gpu) continue;
+    const bool wanted =
+        settings.gpus.empty() || std::count(settings.gpus.begin(), settings.gpus.end(), specs_[i].index) > 0;
+    if (!on_gpu || wanted) places.push_back(i);
+  }
+  if (on_gpu && !settings.gpus.empty() && places.size() < settings.gpus.size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("config.pbtxt: instance_group.gpus: expected devices that this server uses (",
+                     absl::StrJoin(DeviceNames(specs_), ", "), "), got ", absl::StrJoin(settings.gpus, ", ")));
+  }
+  return places;
 }
 
 Serving::~Serving() {
@@ -98,7 +116,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   SLUICE_ASSIGN_OR_RETURN(auto model, model::LoadOnnxModel(version.path));
   SLUICE_ASSIGN_OR_RETURN(const ModelSettings settings,
                           MakeModelSettings(found.name, found.config.has_value() ? &*found.config : nullptr,
-                                            model->signature(), SettingsOptions{}));
+                                            model->signature(), SettingsOptions{.has_gpu = CudaDeviceCount() > 0}));
   for (const std::string& warning : settings.warnings) {
     Log(Severity::kWarning, "setting without effect", {{"model", found.name}, {"setting", warning}});
   }
@@ -107,18 +125,23 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   InstanceOptions options;
   options.batch_buckets = settings.batch_buckets.empty() ? std::vector<int64_t>{1} : settings.batch_buckets;
   options.slot_counts = settings.slots;
+  options.plan.unit_target = config_.unit_target;
 
   // Prepared on every device before any of them shows it, so that a failure leaves nothing behind.
+  SLUICE_ASSIGN_OR_RETURN(served->devices, PlaceModel(settings));
   std::vector<std::unique_ptr<ModelInstance>> instances;
-  for (const auto& lanes : devices_) {
+  for (const size_t place : served->devices) {
+    const bool spins = spin_.latency_threads && specs_[place].backend == gpu::Backend::kCuda;
+    options.spinning_latency_slots = spins ? 1 : 0;
     SLUICE_ASSIGN_OR_RETURN(auto instance,
-                            ModelInstance::Create(*model, lanes->device(), lanes->device(), served, options));
+                            ModelInstance::Create(*model, devices_[place]->device(), HostDevice(), served, options));
     instances.push_back(std::move(instance));
   }
   const size_t weight_bytes = instances.front()->weight_bytes();
   const size_t slot_bytes = instances.front()->slot_bytes();
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(devices_[i]->AddModel(std::move(instances[i]), served->metrics, settings.slots));
+  for (size_t i = 0; i < instances.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(
+        devices_[served->devices[i]]->AddModel(std::move(instances[i]), served->metrics, settings.slots));
   }
   models_.push_back(std::move(model));
   const absl::Duration took = clock_.Now() - start;
@@ -156,18 +179,20 @@ void Serving::Submit(std::shared_ptr<InferRequest> request) {
   request->id = RequestId(last_request_id_.fetch_add(1, std::memory_order_relaxed) + 1);
   DeviceLanes* best = nullptr;
   absl::Duration best_delay = absl::InfiniteDuration();
-  for (const auto& lanes : devices_) {
-    if (lanes->device().lost()) continue;
+  const std::vector<size_t>& places = request->model->devices;
+  for (const size_t place : places) {
+    DeviceLanes& lanes = *devices_[place];
+    if (lanes.device().lost()) continue;
     const absl::Duration delay =
-        devices_.size() == 1 ? absl::ZeroDuration() : lanes->PredictedDelay(request->request_class);
+        places.size() == 1 ? absl::ZeroDuration() : lanes.PredictedDelay(request->request_class);
     if (best == nullptr || delay < best_delay) {
-      best = lanes.get();
+      best = &lanes;
       best_delay = delay;
     }
   }
   if (best == nullptr) {
     metrics_.OnRejected(request->request_class, metrics::RejectReason::kDeviceLost);
-    request->Finish(absl::UnavailableError("every device of this server is lost"));
+    request->Finish(absl::UnavailableError("every device that runs this model is lost"));
     return;
   }
   best->Submit(std::move(request));
@@ -194,6 +219,12 @@ absl::Status Serving::FillStatistics(const std::string& name, const std::string&
 std::vector<metrics::ReadingSample> Serving::Read() {
   std::vector<metrics::ReadingSample> samples;
   for (const auto& lanes : devices_) lanes->Read(samples);
+  const auto spinning = [&](const char* role, size_t count) {
+    samples.push_back({metrics::Reading::kPollingThreads, {role}, static_cast<double>(count)});
+  };
+  spinning("launcher", spin_.launchers ? CudaDeviceCount() : 0);
+  spinning("latency", spin_.latency_threads ? CudaDeviceCount() : 0);
+  spinning("io", spin_.io_thread ? 1 : 0);
   return samples;
 }
 

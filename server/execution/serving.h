@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "server/config.h"
 #include "server/execution/device_lanes.h"
+#include "server/execution/devices.h"
 #include "server/infer_request.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/neighbour_activity.h"
@@ -22,6 +23,7 @@
 #include "server/repository/model_settings.h"
 #include "server/repository/repository.h"
 #include "server/scheduler/expiry.h"
+#include "server/spin_budget.h"
 
 namespace sluice::server {
 
@@ -31,8 +33,8 @@ namespace sluice::server {
 class Serving final : public InferenceBackend {
  public:
   /// Starts the devices and their lanes; no model yet. FAILED_PRECONDITION when a lane lacks its priority.
-  static absl::StatusOr<std::unique_ptr<Serving>> Create(const ServerConfig& config, const Clock& clock,
-                                                         metrics::Metrics& metrics);
+  static absl::StatusOr<std::unique_ptr<Serving>> Create(const ServerConfig& config, std::vector<DeviceSpec> specs,
+                                                         const Clock& clock, metrics::Metrics& metrics);
   ~Serving() override;
 
   /// Loads every model of the repository, one after another, on every device. A model that cannot be loaded is logged
@@ -46,6 +48,8 @@ class Serving final : public InferenceBackend {
   bool DeviceLost() const;
   /// Ends all threads; every request is answered. Idempotent.
   void Stop();
+
+  const SpinBudget& spin_budget() const { return spin_; }
 
   const metrics::NeighbourActivity& neighbours(size_t device_index) const {
     return devices_[device_index]->neighbours();
@@ -66,11 +70,18 @@ class Serving final : public InferenceBackend {
                               inference::ModelStatisticsResponse& response) const override;
 
  private:
-  Serving(const ServerConfig& config, const Clock& clock, metrics::Metrics& metrics);
+  Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, const Clock& clock, metrics::Metrics& metrics);
+  absl::Status StartDevices();
+  /// Indices of the devices that a model runs on.
+  absl::StatusOr<std::vector<size_t>> PlaceModel(const ModelSettings& settings) const;
+  /// The device that folds constants.
+  gpu::Device& HostDevice();
+  size_t CudaDeviceCount() const;
   absl::Status LoadVersion(const RepositoryModel& model, const RepositoryVersion& version);
   std::vector<metrics::ReadingSample> Read();
 
   const ServerConfig config_;
+  const std::vector<DeviceSpec> specs_;  ///< In the order of devices_.
   const Clock& clock_;
   metrics::Metrics& metrics_;
   ModelTable table_;
@@ -78,13 +89,11 @@ class Serving final : public InferenceBackend {
   std::atomic<bool> loaded_ = false;
   std::atomic<bool> draining_ = false;
   uint64_t last_model_id_ = 0;
+  SpinBudget spin_;
   std::unique_ptr<scheduler::ExpiryThread> expiry_;
   std::vector<std::unique_ptr<model::Model>> models_;  ///< Parsed files; the instances on the devices refer to them.
   std::vector<std::unique_ptr<DeviceLanes>> devices_;
   metrics::SourceRegistration readings_;  // last: nothing reads what is being destroyed
 };
-
-/// The devices' names for MetricsOptions, in order.
-std::vector<std::string> DeviceNames(int host_device_count);
 
 }  // namespace sluice::server

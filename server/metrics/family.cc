@@ -40,6 +40,7 @@ constexpr std::array<ReadingFacts, kReadingCount> kReadings = {{
      "Times the launcher had nothing it may launch.",
      FamilyType::kCounter,
      {"device", ""}},
+    {"sluice_polling_threads", "Threads that may poll instead of sleeping.", FamilyType::kGauge, {"role", ""}},
 }};
 
 constexpr size_t kMaxLabelBytes = 128;

@@ -47,8 +47,9 @@ enum class Reading : uint8_t {
   kGateUntracked,      ///< device
   kLauncherUnits,      ///< device
   kLauncherWaits,      ///< device
+  kPollingThreads,     ///< role
 };
-inline constexpr size_t kReadingCount = 13;
+inline constexpr size_t kReadingCount = 14;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {

@@ -29,6 +29,7 @@ struct RpcOptions {
   std::string address = "0.0.0.0";  ///< An IPv4 or IPv6 address, or a host name.
   int port = 8001;                  ///< 0: any free one.
   int io_threads = 2;               ///< 1 to 16.
+  int polling_threads = 0;          ///< So many of them poll instead of sleeping; each takes a CPU. Up to io_threads.
   /// Longest message in and out. Clients of the protocol expect no smaller bound than the encoding's own.
   int max_message_bytes = std::numeric_limits<int32_t>::max();
   /// ModelInfer calls that are armed at any time. One at a time is a known bottleneck; more calls wait inside gRPC.

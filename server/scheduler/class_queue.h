@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/cpu_relax.h"
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "server/scheduler/core.h"
@@ -70,8 +73,9 @@ class ClassQueue {
 
   Submission Submit(Request request, const QueuedRequest& facts, const Prediction& prediction = {});
 
-  /// Waits for an execution. Nothing after Stop. Each one is ended by OnCompleted.
-  std::optional<Execution> Take();
+  /// Waits for an execution, asleep or `polls`, which takes a CPU. Nothing after Stop. Each one is ended by
+  /// OnCompleted.
+  std::optional<Execution> Take(bool polls = false);
 
   /// Ends an execution. `measured` is its duration, nothing when it failed. Returns the requests that nobody has been
   /// told to answer yet: those the caller answers with their results.
@@ -91,6 +95,7 @@ class ClassQueue {
     {
       MutexLock lock(mutex_);
       core_.SetDraining(draining || stopped_);
+      Changed();
     }
     changed_.NotifyAll();
   }
@@ -112,6 +117,25 @@ class ClassQueue {
   }
 
  private:
+  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { changes_.fetch_add(1, std::memory_order_seq_cst); }
+  /// Wakes a thread that sleeps, unless one polls: it has seen the change already, and wakes another when it leaves
+  /// with work while more waits.
+  void WakeOne() {
+    if (polling_.load(std::memory_order_seq_cst) == 0) changed_.NotifyOne();
+  }
+  void Sleep(uint64_t seen, Time until) {
+    MutexLock lock(mutex_);
+    if (changes_.load(std::memory_order_relaxed) == seen) changed_.WaitUntil(mutex_, until);
+  }
+  void Poll(uint64_t seen, Time until) {
+    const MonotonicClock wait_clock;
+    // Raised before the first look: a change that is not seen here comes from a thread that sees somebody polls, or
+    // notifies in vain.
+    polling_.fetch_add(1, std::memory_order_seq_cst);
+    while (changes_.load(std::memory_order_seq_cst) == seen && wait_clock.Now() < until) CpuRelax();
+    polling_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
   Request Withdraw(RequestId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     auto node = requests_.extract(id);
     return std::move(node.mapped());
@@ -130,6 +154,8 @@ class ClassQueue {
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<RequestId, Request> requests_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<uint64_t> changes_ = 0;  ///< Raised under the lock with every change that changed_ stands for.
+  std::atomic<int> polling_ = 0;       ///< Threads in Poll.
 };
 
 template <class Request>
@@ -140,47 +166,50 @@ typename ClassQueue<Request>::Submission ClassQueue<Request>::Submit(Request req
     MutexLock lock(mutex_);
     // The clock is read under the lock, so that the core sees time in order.
     admission = core_.Submit(facts, clock_.Now(), prediction);
-    if (admission.admitted()) requests_.emplace(facts.id, std::move(request));
+    if (admission.admitted()) {
+      requests_.emplace(facts.id, std::move(request));
+      Changed();
+    }
   }
   if (!admission.admitted()) return {admission, std::move(request)};
-  changed_.NotifyOne();
+  WakeOne();
   const Time limit = std::min(facts.deadline, facts.queue_deadline);
   if (expiry_thread_ != nullptr && !limit.is_infinite()) expiry_thread_->Poke(limit);
   return {admission, std::nullopt};
 }
 
 template <class Request>
-std::optional<typename ClassQueue<Request>::Execution> ClassQueue<Request>::Take() {
+std::optional<typename ClassQueue<Request>::Execution> ClassQueue<Request>::Take(bool polls) {
   const MonotonicClock wait_clock;
-  Execution execution;
-  bool more_waits = false;
-  bool expiry_due = false;
-  {
-    MutexLock lock(mutex_);
-    while (true) {
+  while (true) {
+    Execution execution;
+    bool picked = false;
+    bool more_waits = false;
+    bool expiry_due = false;
+    uint64_t seen = 0;
+    Time until;
+    {
+      MutexLock lock(mutex_);
       if (stopped_) return std::nullopt;
       const Time now = clock_.Now();
-      std::optional<Pick> pick = core_.PickNext(now);
-      expiry_due = expiry_due || core_.NextExpiry() <= now;
-      if (pick.has_value()) {
+      if (std::optional<Pick> pick = core_.PickNext(now); pick.has_value()) {
+        picked = true;
         execution.pick = *std::move(pick);
-        break;
+        execution.requests.reserve(execution.pick.requests.size());
+        for (const RequestId id : execution.pick.requests) execution.requests.push_back(requests_.find(id)->second);
+        more_waits = core_.counts().queued > 0;
       }
-      if (expiry_due && expiry_thread_ != nullptr) {
-        expiry_thread_->Poke(Time::Zero());
-        expiry_due = false;
-      }
+      expiry_due = core_.NextExpiry() <= now;
       const Time next = core_.NextPick();
-      changed_.WaitUntil(mutex_, next.is_infinite() ? next : wait_clock.Now() + (next - now));
+      until = next.is_infinite() ? next : wait_clock.Now() + (next - now);
+      seen = changes_.load(std::memory_order_relaxed);
     }
-    execution.requests.reserve(execution.pick.requests.size());
-    for (const RequestId id : execution.pick.requests) execution.requests.push_back(requests_.find(id)->second);
-    more_waits = core_.counts().queued > 0;
+    if (expiry_due && expiry_thread_ != nullptr) expiry_thread_->Poke(Time::Zero());
+    // Whoever leaves with work hands the watch over what still waits to another thread.
+    if (more_waits) changed_.NotifyOne();
+    if (picked) return execution;
+    polls ? Poll(seen, until) : Sleep(seen, until);
   }
-  // Whoever leaves with work hands the watch over what still waits to another thread.
-  if (more_waits) changed_.NotifyOne();
-  if (expiry_due && expiry_thread_ != nullptr) expiry_thread_->Poke(Time::Zero());
-  return execution;
 }
 
 template <class Request>
@@ -191,8 +220,9 @@ std::vector<Request> ClassQueue<Request>::OnCompleted(ExecutionId execution, std
     MutexLock lock(mutex_);
     unanswered = Withdraw(core_.OnCompleted(execution, clock_.Now(), measured));
     more_waits = core_.counts().queued > 0;
+    if (more_waits) Changed();
   }
-  if (more_waits) changed_.NotifyOne();
+  if (more_waits) WakeOne();
   return unanswered;
 }
 
@@ -219,6 +249,7 @@ std::vector<Request> ClassQueue<Request>::Stop() {
     MutexLock lock(mutex_);
     stopped_ = true;
     core_.SetDraining(true);
+    Changed();
     waiting = Withdraw(core_.TakeQueued());
   }
   changed_.NotifyAll();

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request's way through each lane, with every device call failing in turn: slot, gate, launcher and lane must say so,
 // end, and be usable afterwards.
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -57,15 +58,21 @@ absl::StatusOr<std::unique_ptr<Slot>> MakeSlot(Device& device, Plan& plan, Reque
   slot->outputs = {tensor(slot->output_memory, 2)};
   const DeviceSpan sum = memory.subspan(3 * kBytes, kBytes);
   const DeviceSpan stamps = slot->stamp_memory.view().device_span();
-  slot->spans = {stamps.subspan(0, 8),    slot->inputs[0].device, slot->inputs[1].device, sum, sum, sum,
-                 slot->outputs[0].device, stamps.subspan(8, 8)};
+  slot->spans = {stamps.subspan(offsetof(StampPage, first_kernel), 8),
+                 slot->inputs[0].device,
+                 slot->inputs[1].device,
+                 sum,
+                 sum,
+                 sum,
+                 slot->outputs[0].device,
+                 stamps.subspan(offsetof(StampPage, last_kernel), 8)};
   const std::span<const DeviceSpan> spans = slot->spans;
   slot->launches = {{plan.stamp.get(), {.spans = spans.subspan(0, 1), .workspace = {}}},
                     {plan.add.get(), {.spans = spans.subspan(1, 3), .workspace = {}}},
                     {plan.add.get(), {.spans = spans.subspan(4, 3), .workspace = {}}},
                     {plan.stamp.get(), {.spans = spans.subspan(7, 1), .workspace = {}}}};
   slot->units = {{0, 2, &plan.predicted[0]}, {2, 2, &plan.predicted[1]}};
-  SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class));
+  SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class, WaitMode::kBlock));
   return slot;
 }
 

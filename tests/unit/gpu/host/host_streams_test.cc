@@ -216,8 +216,7 @@ TEST_F(HostStreamsTest, LossLetsEverybodyGo) {
 
 // Goal: a kernel that fails is never answered as if it had run. Method: one fails between two that would log.
 TEST_F(HostStreamsTest, AFailedKernelLosesTheDevice) {
-  const HostStreamsOptions options;
-  HostStreams streams(options, clock_);
+  HostStreams streams({}, clock_);
   HostStream* stream = MakeStream(streams);
   const FailingKernel fail;
   EXPECT_OK(streams.Issue(stream, NodeOf(hold_)));

@@ -9,81 +9,51 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
-#include "gpu/host/host_kernel.h"
-#include "gpu/kernels/host_library.h"
+#include "base/status_macros.h"
 #include "gpu/kernels/packed_weights.h"
 #include "tests/support/status_matchers.h"
+#include "tests/unit/gpu/kernels/kernel_backend.h"
 
 namespace sluice::gpu {
 
-/// Memory of one span, aligned as a device's, with a guard behind it that a kernel must not touch.
-class GuardedBuffer {
- public:
-  explicit GuardedBuffer(size_t size_bytes) : size_bytes_(size_bytes), memory_(Allocate(size_bytes + kGuard)) {
-    std::memset(memory_.get(), 0xA5, size_bytes + kGuard);
+/// Runs a prepared kernel over the buffers, which are its spans in order; one that is named twice is one memory. Fails
+/// the test when Prepare failed or memory around a span was written.
+inline void RunOver(const absl::StatusOr<std::unique_ptr<Kernel>>& kernel,
+                    const std::vector<const GuardedBuffer*>& buffers) {
+  EXPECT_OK(kernel);
+  if (!kernel.ok()) return;
+  const GuardedBuffer workspace((*kernel)->workspace_bytes());
+  EXPECT_OK(BackendUnderTest().Run(**kernel, buffers, workspace));
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    EXPECT_TRUE(buffers[i]->GuardIntact()) << (*kernel)->name() << " wrote around span " << i;
   }
-  template <class T>
-  static GuardedBuffer Of(const std::vector<T>& values) {
-    GuardedBuffer buffer(values.size() * sizeof(T));
-    if (!values.empty()) std::memcpy(buffer.memory_.get(), values.data(), values.size() * sizeof(T));
-    return buffer;
-  }
-  DeviceSpan span() const { return {memory_.get(), size_bytes_}; }
-  template <class T>
-  std::vector<T> Values() const {
-    std::vector<T> values(size_bytes_ / sizeof(T));
-    if (!values.empty()) std::memcpy(values.data(), memory_.get(), values.size() * sizeof(T));
-    return values;
-  }
-  bool GuardIntact() const {
-    for (size_t i = 0; i < kGuard; ++i) {
-      if (memory_.get()[size_bytes_ + i] != std::byte{0xA5}) return false;
-    }
-    return true;
-  }
-
- private:
-  static constexpr size_t kGuard = 64;
-  struct Free {
-    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }
-  };
-  static std::unique_ptr<std::byte, Free> Allocate(size_t size) {
-    return std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(::operator new (size, std::align_val_t{64})));
-  }
-  size_t size_bytes_;
-  std::unique_ptr<std::byte, Free> memory_;
-};
+  EXPECT_TRUE(workspace.GuardIntact()) << (*kernel)->name() << " wrote behind its workspace";
+}
 
 /// Runs a prepared kernel over buffers of its own and returns the output, which is the last span. Fails the test when
-/// Prepare failed, an input changed, or memory behind a span was written.
+/// Prepare failed, an input changed, or memory around a span was written.
 template <class Out>
-std::vector<Out> RunKernel(const absl::StatusOr<std::unique_ptr<Kernel>>& kernel, std::vector<GuardedBuffer> inputs,
-                           size_t output_count) {
-  EXPECT_OK(kernel);
-  if (!kernel.ok()) return {};
+std::vector<Out> RunKernel(const absl::StatusOr<std::unique_ptr<Kernel>>& kernel,
+                           const std::vector<GuardedBuffer>& inputs, size_t output_count,
+                           size_t output_shift_bytes = 0) {
   std::vector<std::vector<std::byte>> before;
-  std::vector<DeviceSpan> spans;
+  std::vector<const GuardedBuffer*> buffers;
   for (const GuardedBuffer& input : inputs) {
     before.push_back(input.Values<std::byte>());
-    spans.push_back(input.span());
+    buffers.push_back(&input);
   }
-  const GuardedBuffer output(output_count * sizeof(Out));
-  const GuardedBuffer workspace((*kernel)->workspace_bytes());
-  spans.push_back(output.span());
-  EXPECT_OK(static_cast<const host::HostKernel&>(**kernel).Run({spans, workspace.span()}));
+  const GuardedBuffer output(output_count * sizeof(Out), output_shift_bytes);
+  buffers.push_back(&output);
+  RunOver(kernel, buffers);
+  if (!kernel.ok()) return {};
   for (size_t i = 0; i < inputs.size(); ++i) {
     EXPECT_EQ(inputs[i].Values<std::byte>(), before[i]) << (*kernel)->name() << " changed input " << i;
-    EXPECT_TRUE(inputs[i].GuardIntact()) << (*kernel)->name() << " wrote behind input " << i;
   }
-  EXPECT_TRUE(output.GuardIntact()) << (*kernel)->name() << " wrote behind its output";
-  EXPECT_TRUE(workspace.GuardIntact()) << (*kernel)->name() << " wrote behind its workspace";
   return output.Values<Out>();
 }
 
@@ -129,36 +99,28 @@ class TestPackedWeights final : public PackedWeights {
  public:
   absl::StatusOr<DeviceSpan> GetOrPack(const std::string& constant, const std::string& layout, size_t size_bytes,
                                        absl::FunctionRef<absl::Status(std::span<std::byte>)> pack) override {
-    auto [entry, added] = entries_.try_emplace({constant, layout}, size_bytes);
-    const DeviceSpan span = entry->second.span();
-    if (!added) return span;
+    const auto key = std::pair(constant, layout);
+    if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
     ++packed_;
-    if (absl::Status status = pack(std::span(span.data, size_bytes)); !status.ok()) return status;
-    return span;
+    const GuardedBuffer buffer(size_bytes);
+    const DeviceSpan packed = buffer.span();
+    SLUICE_RETURN_IF_ERROR(pack(std::span(packed.data, size_bytes)));
+    SLUICE_ASSIGN_OR_RETURN(entries_[key], BackendUnderTest().Place(std::span(packed.data, size_bytes)));
+    return entries_[key];
   }
   int packed() const { return packed_; }
 
  private:
-  std::map<std::pair<std::string, std::string>, GuardedBuffer> entries_;
+  std::map<std::pair<std::string, std::string>, DeviceSpan> entries_;
   int packed_ = 0;
 };
 
-/// The host's libraries: plain loops, and oneDNN where it was built in.
+/// The libraries under test.
 class Libraries {
  public:
-  Libraries() : plain_(MakeHostKernelLibrary(clock_, {.use_onednn = false})), fast_(MakeHostKernelLibrary(clock_)) {}
-  KernelLibrary& plain() { return *plain_; }
-  KernelLibrary& fast() { return *fast_; }
-  std::vector<std::pair<std::string, KernelLibrary*>> all() {
-    std::vector<std::pair<std::string, KernelLibrary*>> result = {{"plain loops", plain_.get()}};
-    if (HostLibraryHasOneDnn()) result.emplace_back("oneDNN", fast_.get());
-    return result;
-  }
-
- private:
-  MonotonicClock clock_;
-  std::unique_ptr<KernelLibrary> plain_;
-  std::unique_ptr<KernelLibrary> fast_;
+  /// The backend's default: what most kernels are tested with.
+  KernelLibrary& fast() { return *all().back().second; }
+  std::vector<std::pair<std::string, KernelLibrary*>> all() { return BackendUnderTest().libraries(); }
 };
 
 }  // namespace sluice::gpu

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "absl/strings/match.h"
+#include "gpu/host/host_kernel.h"
 #include "gpu/kernels/host_library.h"
 #include "gpu/kernels/spatial.h"
 #include "tests/support/fake_clock.h"
@@ -47,17 +49,14 @@ TEST(HostLibrary, DelayPollsTheClock) {
   EXPECT_THAT(library->PrepareDelay({absl::InfiniteDuration()}), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// Goal: fill writes every element and nothing else. Method: an odd count of each size; a value of the wrong size.
-TEST(HostLibrary, Fills) {
+// Goal: oneDNN really is behind the default library, or the measurements mean nothing. Method: kernel names.
+TEST(HostLibrary, UsesOneDnnWhenBuiltIn) {
+  const std::vector<float> weights(16 * 16 * 3 * 3, 0.5f);
   Libraries libraries;
-  const float value = 2.5f;
-  const auto bytes = std::as_bytes(std::span(&value, 1));
-  FillDescription d{.dims = {3}, .value = {bytes.begin(), bytes.end()}};
-  EXPECT_THAT(RunKernel<float>(libraries.fast().PrepareFill(d), {}, 3), ElementsAre(2.5f, 2.5f, 2.5f));
-  d.type = DataType::kFp64;
-  EXPECT_THAT(libraries.fast().PrepareFill(d), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("8 bytes")));
-  d.type = DataType::kBytes;
-  EXPECT_THAT(libraries.fast().PrepareFill(d), StatusIs(absl::StatusCode::kInvalidArgument));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Kernel> kernel,
+                       libraries.fast().PrepareConv(
+                           {.input = {1, 16, 8, 8}, .weights = ConstantOf("weights", {16, 16, 3, 3}, weights)}));
+  EXPECT_EQ(absl::StrContains(kernel->name(), "oneDNN"), HostLibraryHasOneDnn()) << kernel->name();
 }
 
 // Goal: shapes from a file cannot overflow arithmetic. Method: products around and far beyond the bound.

@@ -83,7 +83,7 @@ void ExpectMatchesReference(const MatMulDescription& description, std::mt19937& 
         } else if (d.c.has_value()) {
           inputs.push_back(GuardedBuffer::Of(test.c));
         }
-        ExpectNear(RunKernel<float>(library->PrepareMatMul(d), std::move(inputs), expected.size()), expected, 2e-5,
+        ExpectNear(RunKernel<float>(library->PrepareMatMul(d), inputs, expected.size()), expected, 2e-5,
                    name + " " + DimsToString(d.a) + (d.transpose_a ? "'" : "") + " by " + DimsToString(d.b) +
                        (d.transpose_b ? "'" : "") + (constant_b ? " constant" : "") +
                        (d.c.has_value() ? " plus " + DimsToString(*d.c) : "") + (constant_c ? " constant" : ""));
@@ -107,6 +107,57 @@ TEST(MatMul, MatchesFormulaOnChosenShapes) {
   check({.a = {2, 4, 3}, .b = {2, 4, 5}, .transpose_a = true, .c = Dims{2, 3, 5}});
   check({.a = {2, 3, 4}, .b = {2, 5, 4}, .transpose_b = true});
   check({.a = {1, 9}, .b = {9, 1}});
+}
+
+// Goal: products of few rows, which backends may do by a path of their own. Method: one to four rows and five, counted
+// directly or as batches over one matrix; depths on and off multiples of 4, long and short; every place of C.
+TEST(MatMul, MatchesFormulaOnFewRows) {
+  std::mt19937 random(11);
+  const auto check = [&](const MatMulDescription& d) { ExpectMatchesReference(d, random); };
+  for (int64_t rows = 1; rows <= 5; ++rows) {
+    check({.a = {rows, 64}, .b = {64, 40}, .c = Dims{40}, .activation = Activation::kRelu});
+    check({.a = {rows, 37}, .b = {29, 37}, .transpose_b = true, .alpha = 0.5f, .beta = 2.0f, .c = Dims{rows, 1}});
+    check({.a = {rows, 1030}, .b = {1030, 5}, .c = Dims{1, 5}});
+    check({.a = {rows, 2048}, .b = {3, 2048}, .transpose_b = true, .c = Dims{rows, 3}});
+    check({.a = {48, rows}, .b = {48, 20}, .transpose_a = true, .c = Dims{20}});
+    check({.a = {rows, 1, 24}, .b = {24, 7}, .beta = -1.5f, .c = Dims{rows, 1, 7}});
+    check({.a = {rows, 8, 1}, .b = {8, 6}, .transpose_a = true});
+    check({.a = {rows, 1}, .b = {1, 9}, .c = Dims{}});
+    check({.a = {2, rows, 12}, .b = {12, 1}, .c = Dims{1}});
+  }
+  check({.a = {1, 1024}, .b = {1024, 300}, .c = Dims{300}, .activation = Activation::kRelu});
+}
+
+// Goal: every way in which batches broadcast and C lies across them. Method: against the formula.
+TEST(MatMul, MatchesFormulaOnBatches) {
+  std::mt19937 random(12);
+  const auto check = [&](const MatMulDescription& d) { ExpectMatchesReference(d, random); };
+  check({.a = {1, 4, 5}, .b = {7, 5, 6}});  // one A
+  check({.a = {5, 1, 2, 3},
+         .b = {1, 1, 4, 2},
+         .transpose_a = true,
+         .transpose_b = true,
+         .c = Dims{3, 1},
+         .activation = Activation::kRelu});
+  check({.a = {2, 3, 4, 5}, .b = {2, 1, 5, 6}});  // two strides that do not merge
+  check({.a = {2, 1, 4, 5}, .b = {1, 3, 5, 6}, .c = Dims{6}});
+  check({.a = {18, 1, 2, 3}, .b = {1, 2, 3, 4}, .activation = Activation::kRelu});
+  check({.a = {2, 1, 2, 1, 3, 4}, .b = {1, 3, 2, 2, 4, 5}, .c = Dims{3, 1, 1, 3, 5}});
+  for (const Dims& c : {Dims{5, 7}, Dims{3, 5, 7}, Dims{2, 1, 5, 7}, Dims{2, 3, 1, 7}, Dims{2, 3, 5, 7}, Dims{3, 5, 1},
+                        Dims{1, 1, 1, 7}, Dims{2, 1, 1, 1}}) {
+    check({.a = {2, 3, 5, 6}, .b = {2, 3, 6, 7}, .beta = 0.5f, .c = c, .activation = Activation::kRelu});
+    check({.a = {2, 3, 5, 6}, .b = {6, 7}, .c = c});
+  }
+}
+
+// Goal: sizes at which backends choose other algorithms. Method: against the formula.
+TEST(MatMul, MatchesFormulaOnLargerShapes) {
+  std::mt19937 random(13);
+  const auto check = [&](const MatMulDescription& d) { ExpectMatchesReference(d, random); };
+  check({.a = {130, 257}, .b = {257, 129}, .c = Dims{129}, .activation = Activation::kRelu});
+  check({.a = {256, 512}, .b = {192, 512}, .transpose_b = true, .alpha = 0.25f, .beta = 3.0f, .c = Dims{1, 192}});
+  check({.a = {300, 64}, .b = {300, 200}, .transpose_a = true, .c = Dims{64, 200}, .activation = Activation::kRelu});
+  check({.a = {16, 64, 64}, .b = {16, 64, 64}, .transpose_b = true, .alpha = 0.125f});
 }
 
 // Goal: any shape. Method: seeded random batches, transposes, alpha, beta and C.
@@ -147,6 +198,40 @@ TEST(MatMul, MultipliesOtherTypes) {
   EXPECT_THAT(libraries.fast().PrepareMatMul(f), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("INT8")));
 }
 
+// Goal: other types take transposes, batches and C as well, and wrap. Method: 32-bit products against 64-bit sums.
+TEST(MatMul, MultipliesOtherTypesInBatches) {
+  Libraries libraries;
+  std::mt19937 random(14);
+  std::vector<int32_t> a(2 * 18 * 5), b(5 * 19), c(19);
+  for (std::vector<int32_t>* values : {&a, &b, &c}) {
+    for (int32_t& value : *values) value = static_cast<int32_t>(random());
+  }
+  for (const bool transposed : {false, true}) {
+    std::vector<int32_t> expected;
+    for (int64_t batch = 0; batch < 2; ++batch) {
+      for (int64_t m = 0; m < 18; ++m) {
+        for (int64_t n = 0; n < 19; ++n) {
+          uint64_t sum = static_cast<uint64_t>(c[n]);
+          for (int64_t k = 0; k < 5; ++k) {
+            const int64_t x = a[batch * 90 + (transposed ? k * 18 + m : m * 5 + k)];
+            sum += static_cast<uint64_t>(x) * static_cast<uint64_t>(b[transposed ? n * 5 + k : k * 19 + n]);
+          }
+          expected.push_back(static_cast<int32_t>(static_cast<uint32_t>(sum)));
+        }
+      }
+    }
+    const MatMulDescription d{.type = DataType::kInt32,
+                              .a = transposed ? Dims{2, 5, 18} : Dims{2, 18, 5},
+                              .b = transposed ? Dims{19, 5} : Dims{5, 19},
+                              .transpose_a = transposed,
+                              .transpose_b = transposed,
+                              .c = Dims{19}};
+    for (const auto& [name, library] : libraries.all()) {
+      EXPECT_EQ(RunKernel<int32_t>(library->PrepareMatMul(d), Inputs(a, b, c), expected.size()), expected) << name;
+    }
+  }
+}
+
 // Goal: an empty batch is no error and touches nothing. Method: zero batches.
 TEST(MatMul, AcceptsEmptyBatches) {
   Libraries libraries;
@@ -177,6 +262,34 @@ TEST(MatMul, SharesPackedWeightsBetweenBuckets) {
     d.a = {8, 64};
     ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Kernel> large, library->PrepareMatMul(d));
     EXPECT_EQ(pool.packed(), 2) << name;
+  }
+}
+
+// Goal: buckets share constants also where small ones take another path than large ones, and where the file's layout or
+// beta asks for packing. Method: one to sixteen rows over one counting pool, results checked.
+TEST(MatMul, SharesPackedWeightsBetweenSmallAndLargeBuckets) {
+  std::mt19937 random(15);
+  Libraries libraries;
+  for (const auto& [name, library] : libraries.all()) {
+    TestPackedWeights pool;
+    Case test{{.a = {1, 64}, .b = {64, 48}, .beta = 0.5f, .c = Dims{48}},
+              {},
+              RandomFloats(random, 64 * 48),
+              RandomFloats(random, 48)};
+    int first = 0;
+    for (const int64_t rows : {1, 4, 16}) {
+      test.description.a = {rows, 64};
+      test.a = RandomFloats(random, rows * 64);
+      MatMulDescription d = test.description;
+      d.b_constant = ConstantOf("w", {64, 48}, test.b);
+      d.c_constant = ConstantOf("c", {48}, test.c);
+      d.packed_weights = &pool;
+      ExpectNear(RunKernel<float>(library->PrepareMatMul(d), Inputs(test.a), rows * 48), Reference(test, {rows, 48}),
+                 2e-5, name);
+      if (rows == 1) first = pool.packed();
+    }
+    EXPECT_EQ(first, 2) << name;
+    EXPECT_EQ(pool.packed(), first) << name << ": larger buckets must not pack again";
   }
 }
 

@@ -201,5 +201,18 @@ TEST(Copy, CopiesBytes) {
   EXPECT_EQ(RunKernel<uint8_t>(libraries.fast().PrepareCopy({.size_bytes = 77}), Inputs(bytes), 77), bytes);
 }
 
+// Goal: fill writes every element and nothing else. Method: an odd count of each size; a value of the wrong size.
+TEST(Fill, FillsEveryElement) {
+  Libraries libraries;
+  const float value = 2.5f;
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  FillDescription d{.dims = {3}, .value = {bytes.begin(), bytes.end()}};
+  EXPECT_THAT(RunKernel<float>(libraries.fast().PrepareFill(d), {}, 3), ElementsAre(2.5f, 2.5f, 2.5f));
+  d.type = DataType::kFp64;
+  EXPECT_THAT(libraries.fast().PrepareFill(d), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("8 bytes")));
+  d.type = DataType::kBytes;
+  EXPECT_THAT(libraries.fast().PrepareFill(d), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 }  // namespace
 }  // namespace sluice::gpu

@@ -104,7 +104,7 @@ TEST(LayerNorm, MatchesFormula) {
       if (has_bias) inputs.push_back(GuardedBuffer::Of(bias));
       ExpectNear(
           RunKernel<float>(libraries.fast().PrepareLayerNorm({.input = dims, .axis = axis, .has_bias = has_bias}),
-                           std::move(inputs), x.size()),
+                           inputs, x.size()),
           expected, 3e-5, "axis " + std::to_string(axis));
     }
   }

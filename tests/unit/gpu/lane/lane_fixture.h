@@ -75,7 +75,7 @@ class TestPlan {
     slot->inputs = {{slot->input_memory.view(), input}};
     slot->outputs = {{slot->output_memory.view(), output}};
     Bind(*slot, input, output);
-    SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class));
+    SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class, WaitMode::kBlock));
     return slot;
   }
 

@@ -46,13 +46,19 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--batch-streams", "5"}, "--batch-streams"},
       {{"--model-repository", "m", "--batch-min-share", "1.5"}, "--batch-min-share"},
       {{"--model-repository", "m", "--compute-window-us", "0"}, "--compute-window-us"},
+      {{"--model-repository", "m", "--unit-target-us", "0"}, "--unit-target-us"},
+      {{"--model-repository", "m", "--polling", "on"}, "--polling"},
       {{"--model-repository", "m", "--queue-requests", "0"}, "--queue-requests"},
       {{"--model-repository", "m", "--queue-bytes", "10"}, "--queue-bytes"},
       {{"--model-repository", "m", "--max-message-bytes", "3000000000"}, "--max-message-bytes"},
       {{"--model-repository", "m", "--host-threads", "1000"}, "--host-threads"},
       {{"--model-repository", "m", "--exit-timeout-secs", "-1"}, "--exit-timeout-secs"},
       {{"--model-repository", "m", "--gate", "ajar"}, "--gate"},
-      {{"--model-repository", "m", "--devices", "cuda:0"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "cuda"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "cuda:"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "cuda:0,0"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "cuda:-1"}, "--devices"},
+      {{"--model-repository", "m", "--devices", "cuda:0,1,2,3,4,5,6,7,8"}, "--devices"},
       {{"--model-repository", "m", "--devices", "host:0"}, "--devices"},
       {{"--model-repository", "m", "--devices", "host:9"}, "--devices"},
       {{"--model-repository", "m", "--devices", "tpu"}, "--devices"},
@@ -72,12 +78,20 @@ TEST(ParseFlags, HealthcheckNeedsNoRepository) {
   EXPECT_EQ(flags->health_check_port, 9001);
 }
 
-TEST(ParseDevices, CountsHostDevices) {
-  EXPECT_EQ(*ParseDevices("auto"), 1);
-  EXPECT_EQ(*ParseDevices("host"), 1);
-  EXPECT_EQ(*ParseDevices("host:8"), 8);
+TEST(ParseDevices, ReadsHostDevices) {
+  EXPECT_TRUE(ParseDevices("auto")->automatic);
+  EXPECT_FALSE(ParseDevices("host")->automatic);
+  EXPECT_EQ(ParseDevices("host")->host_count, 1);
+  EXPECT_EQ(ParseDevices("host:8")->host_count, 8);
   EXPECT_FALSE(ParseDevices("host:").ok());
   EXPECT_FALSE(ParseDevices("").ok());
+}
+
+TEST(ParseDevices, ReadsCudaDevicesAndKeepsAHostDevice) {
+  const auto choice = ParseDevices("cuda:1,0");
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_THAT(choice->cuda_ordinals, ::testing::ElementsAre(1, 0));
+  EXPECT_EQ(choice->host_count, 1);
 }
 
 TEST(UsableCpuCount, IsAtLeastOne) { EXPECT_GE(UsableCpuCount(), 1); }

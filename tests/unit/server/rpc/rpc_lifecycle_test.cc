@@ -52,6 +52,22 @@ TEST_F(RpcTest, StopCancelsWhatNeverEnds) {
   EXPECT_FALSE(request->Finish(EchoResult(*request)));
 }
 
+// Goal: a polling I/O thread serves beside one that sleeps, alone, and lets the server stop. Method: one call each.
+TEST_F(RpcTest, PollingThreadsServe) {
+  backend_.OnSubmit(
+      [](const std::shared_ptr<server::InferRequest>& request) { request->Finish(EchoResult(*request)); });
+  for (const int io_threads : {1, 2}) {
+    RpcOptions options;
+    options.io_threads = io_threads;
+    options.polling_threads = 1;
+    StartServer(options);
+    auto stub = NewStub();
+    AsyncCall call(*stub, EchoRequest());
+    EXPECT_TRUE(call.Await().ok()) << call.Await().error_message();
+    server_->Stop();
+  }
+}
+
 // Goal: Stop is idempotent from any thread and right after the start. Method: two threads at once, then again.
 TEST_F(RpcTest, StopTwice) {
   StartServer();
@@ -85,6 +101,7 @@ TEST_F(RpcTest, BadOptions) {
   EXPECT_EQ(start([](RpcOptions& o) { o.port = 99999; }), kInvalid);
   EXPECT_EQ(start([](RpcOptions& o) { o.port = -1; }), kInvalid);
   EXPECT_EQ(start([](RpcOptions& o) { o.io_threads = 0; }), kInvalid);
+  EXPECT_EQ(start([](RpcOptions& o) { o.polling_threads = o.io_threads + 1; }), kInvalid);
   EXPECT_EQ(start([](RpcOptions& o) { o.armed_calls = 0; }), kInvalid);
   EXPECT_EQ(start([](RpcOptions& o) { o.max_message_bytes = 0; }), kInvalid);
   EXPECT_EQ(start([](RpcOptions& o) { o.address = "256.1.1.1"; }), absl::StatusCode::kFailedPrecondition);

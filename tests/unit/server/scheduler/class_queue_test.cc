@@ -163,8 +163,8 @@ TEST_F(ClassQueueTest, StopWakesEveryTaker) {
   {
     std::vector<Thread> takers;
     for (int i = 0; i < 4; ++i) {
-      takers.emplace_back("taker", [&] {
-        while (queue.Take().has_value()) {
+      takers.emplace_back("taker", [&, polls = i == 0] {
+        while (queue.Take(polls).has_value()) {
         }
         ++ended;
       });
@@ -172,6 +172,21 @@ TEST_F(ClassQueueTest, StopWakesEveryTaker) {
     queue.Stop();
   }
   EXPECT_EQ(ended.load(), 4);
+}
+
+TEST_F(ClassQueueTest, APollingTakerHandsTheWatchOver) {
+  // Goal: a request that nobody was woken for, since a thread polled, is not forgotten when that thread leaves with
+  // another one. Method: one taker polls, one sleeps, neither completes what it took; both requests must be taken.
+  Queue queue({}, clock_, nullptr);
+  Add(queue, /*max_concurrent_executions=*/2);
+  std::optional<Queue::Execution> executions[2];
+  Thread polls("polls", [&] { executions[0] = queue.Take(/*polls=*/true); });
+  Thread sleeps("sleeps", [&] { executions[1] = queue.Take(); });
+  const ItemHandle first = Submit(queue, 1);
+  const ItemHandle second = Submit(queue, 2);
+  polls.Join();
+  sleeps.Join();
+  EXPECT_TRUE(executions[0].has_value() && executions[1].has_value());
 }
 
 TEST_F(ClassQueueTest, EveryRequestIsAnsweredOnceUnderContention) {
@@ -193,8 +208,8 @@ TEST_F(ClassQueueTest, EveryRequestIsAnsweredOnceUnderContention) {
   std::vector<ItemHandle> items(kSubmitters * kEach);
   std::vector<Thread> takers;
   for (int i = 0; i < 3; ++i) {
-    takers.emplace_back("taker", [&] {
-      while (std::optional<Queue::Execution> execution = queue.Take()) {
+    takers.emplace_back("taker", [&, polls = i == 0] {
+      while (std::optional<Queue::Execution> execution = queue.Take(polls)) {
         for (const ItemHandle& item : queue.OnCompleted(execution->pick.execution, std::nullopt)) ++item->answers;
       }
     });

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cudnn.h>
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpu/kernels/cuda_conv_kernels.h"
+
+namespace sluice::gpu::cuda {
+
+/// One way of doing a convolution with cuDNN.
+struct ConvWay {
+  cudnnConvolutionFwdAlgo_t algorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  bool fused = false;  ///< Bias, residual and activation in one call; otherwise only the residual is added.
+  size_t workspace_bytes = 0;
+};
+
+/// Addresses of one launch; bias and residual may be null.
+struct ConvOperands {
+  const float* input = nullptr;
+  const float* weights = nullptr;
+  const float* bias = nullptr;
+  const float* residual = nullptr;  ///< May be `output`.
+  float* output = nullptr;
+  void* workspace = nullptr;
+};
+
+/// A convolution as cuDNN's descriptors. FP32 by fused multiply-add: no tensor cores, so no TF32. Immutable once made,
+/// so that any number of threads may convolve at once, each with its own handle.
+class ConvProblem {
+ public:
+  /// Pads are `shape.pads_begin` on both sides, or none when the input was padded beforehand: `shape.padded` is then
+  /// the input. UNIMPLEMENTED for tensors that cuDNN cannot count.
+  static absl::StatusOr<ConvProblem> Make(const ConvShape& shape, bool padded_beforehand);
+
+  /// Ways worth trying, best first: deterministic, with a bounded workspace. `plain`: nothing comes after the sum.
+  absl::StatusOr<std::vector<ConvWay>> Ways(cudnnHandle_t handle, bool plain) const;
+  /// Enqueues to the handle's stream. When not fused, the output must hold the residual, if there is one.
+  cudnnStatus_t Convolve(cudnnHandle_t handle, const ConvWay& way, const ConvOperands& operands) const;
+
+ private:
+  template <class Descriptor, cudnnStatus_t (*destroy)(Descriptor)>
+  struct Destroy {
+    void operator()(Descriptor descriptor) const { static_cast<void>(destroy(descriptor)); }
+  };
+  template <class Descriptor, cudnnStatus_t (*destroy)(Descriptor)>
+  using Owner = std::unique_ptr<std::remove_pointer_t<Descriptor>, Destroy<Descriptor, destroy>>;
+
+  ConvProblem() = default;
+  absl::Status Create();
+
+  Owner<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor> input_, output_, bias_;
+  Owner<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor> weights_;
+  Owner<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor> convolution_;
+  Owner<cudnnActivationDescriptor_t, cudnnDestroyActivationDescriptor> activation_;
+  bool relu_ = false;
+};
+
+}  // namespace sluice::gpu::cuda

@@ -1,0 +1,257 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products: which of cuBLASLt (cuda_matmul_lt.h) and our kernels (cuda_matmul_kernels.h) does which.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/data_type.h"
+#include "base/status_macros.h"
+#include "gpu/cuda/cuda_kernel.h"
+#include "gpu/cuda/cuda_library.h"
+#include "gpu/cuda/math_libraries.h"
+#include "gpu/kernels/cuda_constant.h"
+#include "gpu/kernels/cuda_matmul_kernels.h"
+#include "gpu/kernels/cuda_matmul_lt.h"
+#include "gpu/kernels/cuda_matmul_shape.h"
+#include "gpu/kernels/geometry.h"
+
+namespace sluice::gpu::cuda {
+namespace {
+
+constexpr uintptr_t kAligned = 16;
+
+/// Operands of one launch; c is null when there is none.
+template <class T>
+struct Launched {
+  const T* a = nullptr;
+  const T* b = nullptr;
+  const T* c = nullptr;
+  T* out = nullptr;
+};
+
+/// What every matrix product has: constants, and spans that are checked and put in order.
+template <class T>
+class ProductKernel : public CudaKernel {
+ public:
+  struct Parts {
+    std::string name;
+    size_t a_bytes = 0, b_bytes = 0, c_bytes = 0, out_bytes = 0;  ///< As the description has them.
+    bool has_c = false;
+    CudaConstant b, c;
+  };
+
+  absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const final {
+    const size_t expected = 2 + (parts_.b ? 0 : 1) + (parts_.has_c && !parts_.c ? 1 : 0);
+    if (args.spans.size() != expected) {
+      return absl::InternalError(
+          absl::StrCat("kernel ", name(), " takes ", expected, " spans and got ", args.spans.size()));
+    }
+    size_t next = 0;
+    absl::Status status;
+    const auto take = [&](size_t size_bytes) {
+      const DeviceSpan span = args.spans[next++];
+      if (span.size_bytes < size_bytes || reinterpret_cast<uintptr_t>(span.data) % kAligned != 0) {
+        status.Update(
+            absl::InternalError(absl::StrCat("kernel ", name(), ": span ", next - 1, " needs ", size_bytes,
+                                             " bytes on a multiple of ", kAligned, " and has ", span.size_bytes)));
+      }
+      return reinterpret_cast<T*>(span.data);
+    };
+    Launched<T> launched;
+    launched.a = take(parts_.a_bytes);
+    launched.b = parts_.b ? reinterpret_cast<const T*>(parts_.b.floats()) : take(parts_.b_bytes);
+    if (parts_.has_c) launched.c = parts_.c ? reinterpret_cast<const T*>(parts_.c.floats()) : take(parts_.c_bytes);
+    launched.out = take(parts_.out_bytes);
+    SLUICE_RETURN_IF_ERROR(status);
+    if (parts_.out_bytes == 0) return absl::OkStatus();
+    return Multiply(stream, launched, args.workspace);
+  }
+
+ protected:
+  ProductKernel(Parts parts, const char* by, size_t workspace_bytes)
+      : CudaKernel(absl::StrCat(parts.name, " (", by, ")"), workspace_bytes), parts_(std::move(parts)) {}
+
+ private:
+  virtual absl::Status Multiply(cudaStream_t stream, const Launched<T>& launched, DeviceSpan workspace) const = 0;
+
+  const Parts parts_;
+};
+
+template <class T>
+class TilesKernel final : public ProductKernel<T> {
+ public:
+  TilesKernel(typename ProductKernel<T>::Parts parts, const MatMulShape& shape)
+      : ProductKernel<T>(std::move(parts), "tiles", 0), shape_(shape) {}
+
+ private:
+  absl::Status Multiply(cudaStream_t stream, const Launched<T>& launched, DeviceSpan) const override {
+    return SubmitTiles<T>(stream, shape_, launched.a, launched.b, launched.c, launched.out);
+  }
+  const MatMulShape shape_;
+};
+
+class FewRowsKernel final : public ProductKernel<float> {
+ public:
+  FewRowsKernel(Parts parts, const MatMulShape& shape, int warps)
+      : ProductKernel(std::move(parts), "few rows", 0), shape_(shape), warps_(warps) {}
+
+ private:
+  absl::Status Multiply(cudaStream_t stream, const Launched<float>& launched, DeviceSpan) const override {
+    return SubmitFewRows(stream, shape_, warps_, launched.a, launched.b, launched.c, launched.out);
+  }
+  const MatMulShape shape_;
+  const int warps_;  ///< That share one column.
+};
+
+class LtKernel final : public ProductKernel<float> {
+ public:
+  LtKernel(Parts parts, const LtProduct& product, const MatMulShape& shape)
+      : ProductKernel(std::move(parts),
+                      product.leaves_c() || product.leaves_activation() ? "cuBLASLt, then C" : "cuBLASLt",
+                      product.workspace_bytes()),
+        product_(product),
+        after_(shape) {}
+
+ private:
+  absl::Status Multiply(cudaStream_t stream, const Launched<float>& launched, DeviceSpan workspace) const override {
+    SLUICE_RETURN_IF_ERROR(product_.Submit(stream, launched.a, launched.b, launched.c, launched.out, workspace));
+    if (!product_.leaves_c() && !product_.leaves_activation()) return absl::OkStatus();
+    return SubmitAddC(stream, after_, product_.leaves_c() ? launched.c : nullptr, launched.out);
+  }
+  const LtProduct product_;
+  const MatMulShape after_;
+};
+
+/// [depth, columns] as [columns, depth]. Bytes of a file need not be aligned.
+void PackColumns(std::span<const std::byte> from, int64_t depth, int64_t columns, float* to) {
+  constexpr int64_t kBlock = 32;  // Both sides stay in the cache.
+  for (int64_t first_k = 0; first_k < depth; first_k += kBlock) {
+    for (int64_t first_n = 0; first_n < columns; first_n += kBlock) {
+      for (int64_t n = first_n; n < std::min(first_n + kBlock, columns); ++n) {
+        for (int64_t k = first_k; k < std::min(first_k + kBlock, depth); ++k) {
+          std::memcpy(to + n * depth + k, from.data() + (k * columns + n) * sizeof(float), sizeof(float));
+        }
+      }
+    }
+  }
+}
+
+/// B where it is constant. One matrix is always kept as [columns, depth], however the file has it, so that kernels for
+/// few rows and cuBLASLt share one copy in all buckets; `operands` are changed to say so.
+absl::StatusOr<CudaConstant> PackB(int ordinal, const MatMulDescription& d, MatMulOperands& operands) {
+  const Constant& constant = *d.b_constant;
+  if (!operands.one_b || operands.transpose_b) return CudaConstant::MakePlain(ordinal, d.packed_weights, constant);
+  MatMulShape& shape = operands.shape;
+  operands.transpose_b = true;
+  shape.b_depth = 1;
+  shape.b_column = shape.depth;
+  return CudaConstant::Make(
+      ordinal, d.packed_weights, constant.name, "columns", constant.data.size(), [&](std::span<std::byte> to) {
+        PackColumns(constant.data, shape.depth, shape.columns, reinterpret_cast<float*>(to.data()));
+        return absl::OkStatus();
+      });
+}
+
+/// C where it is constant, times beta, which is 1 from then on.
+absl::StatusOr<CudaConstant> PackC(int ordinal, const MatMulDescription& d, MatMulShape& shape) {
+  const Constant& constant = *d.c_constant;
+  if (shape.beta == 1.0f) return CudaConstant::MakePlain(ordinal, d.packed_weights, constant);
+  const float beta = std::exchange(shape.beta, 1.0f);
+  return CudaConstant::Make(ordinal, d.packed_weights, constant.name, absl::StrCat("times ", beta),
+                            constant.data.size(), [&](std::span<std::byte> to) {
+                              std::memcpy(to.data(), constant.data.data(), to.size());
+                              auto* values = reinterpret_cast<float*>(to.data());
+                              for (size_t i = 0; i < to.size() / sizeof(float); ++i) values[i] *= beta;
+                              return absl::OkStatus();
+                            });
+}
+
+template <class T>
+absl::StatusOr<typename ProductKernel<T>::Parts> MakeParts(const MatMulDescription& d, const MatMulGeometry& geometry) {
+  typename ProductKernel<T>::Parts parts;
+  parts.name = absl::StrCat("matmul ", DimsToString(d.a), " by ", DimsToString(d.b));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t a, ElementCount(d.a));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t b, ElementCount(d.b));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t out, ElementCount(geometry.Output()));
+  parts.a_bytes = static_cast<size_t>(a) * sizeof(T);
+  parts.b_bytes = static_cast<size_t>(b) * sizeof(T);
+  parts.out_bytes = static_cast<size_t>(out) * sizeof(T);
+  parts.has_c = d.c.has_value();
+  if (parts.has_c) {
+    SLUICE_ASSIGN_OR_RETURN(const int64_t c, ElementCount(*d.c));
+    parts.c_bytes = static_cast<size_t>(c) * sizeof(T);
+  }
+  return parts;
+}
+
+template <class T>
+absl::StatusOr<std::unique_ptr<Kernel>> MakeTiles(int ordinal, const MatMulDescription& d,
+                                                  const MatMulGeometry& geometry) {
+  if (d.alpha != 1.0f || d.beta != 1.0f || d.activation != Activation::kNone) {
+    return absl::UnimplementedError(absl::StrCat("the CUDA backend multiplies ", std::string(WireName(d.type)),
+                                                 " matrices with alpha and beta 1 and no activation only"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const MatMulOperands operands, MakeMatMulOperands(d, geometry));
+  SLUICE_ASSIGN_OR_RETURN(auto parts, MakeParts<T>(d, geometry));
+  SLUICE_RETURN_IF_ERROR(LoadTiles<T>(ordinal));
+  return std::make_unique<TilesKernel<T>>(std::move(parts), operands.shape);
+}
+
+absl::StatusOr<std::unique_ptr<Kernel>> MakeFloat(int ordinal, MathLibraries& math, const MatMulDescription& d,
+                                                  const MatMulGeometry& geometry) {
+  SLUICE_ASSIGN_OR_RETURN(MatMulOperands operands, MakeMatMulOperands(d, geometry));
+  MatMulShape& shape = operands.shape;
+  SLUICE_ASSIGN_OR_RETURN(auto parts, MakeParts<float>(d, geometry));
+  if (d.b_constant.has_value()) {
+    SLUICE_ASSIGN_OR_RETURN(parts.b, PackB(ordinal, d, operands));
+  }
+  if (d.c_constant.has_value()) {
+    SLUICE_ASSIGN_OR_RETURN(parts.c, PackC(ordinal, d, shape));
+  }
+  const bool one_product = shape.batch_rank == 0 && shape.batches == 1;
+  if (one_product && parts.b && operands.transpose_b && !operands.transpose_a && shape.rows <= kMaxFewRows &&
+      shape.depth <= std::numeric_limits<int32_t>::max()) {
+    SLUICE_ASSIGN_OR_RETURN(const int multiprocessors, math.MultiprocessorCount());
+    SLUICE_RETURN_IF_ERROR(LoadFewRows(ordinal));
+    return std::make_unique<FewRowsKernel>(std::move(parts), shape, FewRowsParts(shape, multiprocessors));
+  }
+  if (parts.out_bytes > 0) {
+    SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, math.CublasLt());
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<LtProduct> product, LtProduct::Make(handle, operands));
+    if (product.has_value()) {
+      SLUICE_RETURN_IF_ERROR(LoadAddC(ordinal));
+      return std::make_unique<LtKernel>(std::move(parts), *product, shape);
+    }
+  }
+  SLUICE_RETURN_IF_ERROR(LoadTiles<float>(ordinal));
+  return std::make_unique<TilesKernel<float>>(std::move(parts), shape);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareMatMul(const MatMulDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(const MatMulGeometry geometry, MakeMatMulGeometry(description));
+  switch (description.type) {
+    case DataType::kFp32:
+      return MakeFloat(ordinal_, *math_, description, geometry);
+    case DataType::kFp64:
+      return MakeTiles<double>(ordinal_, description, geometry);
+    case DataType::kInt32:
+      return MakeTiles<uint32_t>(ordinal_, description, geometry);
+    case DataType::kInt64:
+      return MakeTiles<uint64_t>(ordinal_, description, geometry);
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat("matrix product: the CUDA backend has no kernel for ", std::string(WireName(description.type))));
+  }
+}
+
+}  // namespace sluice::gpu::cuda

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace sluice::gpu::cuda {
+
+inline constexpr int kMaxBatchRank = 6;
+
+/// A matrix product with every step spelt out, in elements; passed to device code by value. Element (m, k) of A's
+/// matrix is at m * a_row + k * a_depth, likewise B and C (whose steps are 0 where it is broadcast); the result is
+/// contiguous. Batch dimensions are merged where all operands walk them as one; none is 1.
+struct MatMulShape {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t depth = 0;
+  int64_t a_row = 0, a_depth = 0;
+  int64_t b_depth = 0, b_column = 0;
+  int64_t c_row = 0, c_column = 0;
+  bool has_c = false;
+  int batch_rank = 0;
+  int64_t batches = 1;  ///< Product of `batch`.
+  int64_t batch[kMaxBatchRank] = {};
+  int64_t a_batch[kMaxBatchRank] = {};
+  int64_t b_batch[kMaxBatchRank] = {};
+  int64_t c_batch[kMaxBatchRank] = {};
+  float alpha = 1.0f;
+  float beta = 1.0f;
+  bool relu = false;
+};
+
+inline constexpr int64_t kMaxFewRows = 4;
+
+/// The product of up to kMaxFewRows rows with a matrix given by its columns, where reading that matrix once is all the
+/// cost. Requires: no batches, a_row == depth, a_depth == 1, b_depth == 1, b_column == depth, depth < 2^31, addresses
+/// on 16 bytes. Deterministic. `parts` warps share a column: from FewRowsParts.
+int FewRowsParts(const MatMulShape& shape, int multiprocessors);
+absl::Status LoadFewRows(int ordinal);
+absl::Status SubmitFewRows(cudaStream_t stream, const MatMulShape& shape, int parts, const float* a, const float* b,
+                           const float* c, float* out);
+
+/// Any product, by tiles in shared memory: T is float, double, uint32_t or uint64_t (integers wrap). `c` may be null.
+template <class T>
+absl::Status LoadTiles(int ordinal);
+template <class T>
+absl::Status SubmitTiles(cudaStream_t stream, const MatMulShape& shape, const T* a, const T* b, const T* c, T* out);
+
+/// out = activation(out + beta * C), for results of a product that could not take C along.
+absl::Status LoadAddC(int ordinal);
+absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, const float* c, float* out);
+
+}  // namespace sluice::gpu::cuda

@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt works on column-major matrices; ours are row-major. A row-major [r, c] matrix is, byte for byte, the
+// column-major c x r matrix with leading dimension c: its transpose. So instead of
+//
+//   C[M,N] = A'[M,K] B'[K,N]           (row-major)
+//
+// cuBLASLt is asked for the transpose of it, with the operands exchanged:
+//
+//   C^T (N x M, ld N) = B'^T (N x K) A'^T (K x M)
+//
+//   its first operand is our B:   stored [K,N]: seen as N x K, ld N, taken as it is (OP_N)
+//                                 stored [N,K] (transpose_b): seen as K x N, ld K, transposed (OP_T)
+//   its second operand is our A:  stored [M,K]: seen as K x M, ld K, taken as it is (OP_N)
+//                                 stored [K,M] (transpose_a): seen as M x K, ld M, transposed (OP_T)
+//   its C and D are our C and result: N x M, ld N
+//
+// Its bias is a vector along the rows of D, of N values: our row of C, added to each of our rows. The epilogue comes
+// after the scaling by alpha, so alpha does not touch the bias.
+#include "gpu/kernels/cuda_matmul_lt.h"
+
+#include <array>
+#include <cstdint>
+
+#include "base/status_macros.h"
+#include "gpu/cuda/math_status.h"
+
+namespace sluice::gpu::cuda {
+namespace {
+
+constexpr uint64_t kMaxWorkspaceBytes = uint64_t{8} << 20;
+constexpr int64_t kMaxCalls = 16;
+constexpr int kCandidates = 8;
+constexpr uint32_t kAligned = 16;  // What spans and constants are at least; vector loads ask for no more.
+
+template <class T>
+absl::Status Set(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  return SLUICE_CUBLAS_STATUS(cublasLtMatmulDescSetAttribute(to, attribute, &value, sizeof(value)));
+}
+template <class T>
+absl::Status Set(cublasLtMatrixLayout_t to, cublasLtMatrixLayoutAttribute_t attribute, const T& value) {
+  return SLUICE_CUBLAS_STATUS(cublasLtMatrixLayoutSetAttribute(to, attribute, &value, sizeof(value)));
+}
+template <class T>
+absl::Status Set(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  return SLUICE_CUBLAS_STATUS(cublasLtMatmulPreferenceSetAttribute(to, attribute, &value, sizeof(value)));
+}
+
+/// A column-major matrix, once or as a strided batch.
+absl::Status DescribeMatrix(int64_t rows, int64_t columns, int64_t batches, int64_t step, cublasLtMatrixLayout_t to) {
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatrixLayoutInit(to, CUDA_R_32F, static_cast<uint64_t>(rows),
+                                                                       static_cast<uint64_t>(columns), /*ld=*/rows)));
+  if (batches == 1) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(Set(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batches)));
+  return Set(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
+}
+
+/// True when every matrix of a batch begins on kAligned bytes, not only the first.
+bool MatricesAligned(const MatMulShape& shape) {
+  constexpr int64_t kFloats = kAligned / sizeof(float);
+  if (shape.batch_rank > 0 && shape.rows * shape.columns % kFloats != 0) return false;
+  for (int d = 0; d < shape.batch_rank; ++d) {
+    if (shape.a_batch[d] % kFloats != 0 || shape.b_batch[d] % kFloats != 0 || shape.c_batch[d] % kFloats != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+/// On the stack of whoever describes: the opaque structs need no memory of the library's.
+struct LtProduct::Descriptors {
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t first, second, c, result;
+};
+
+LtProduct::LtProduct(cublasLtHandle_t handle, const MatMulOperands& operands, bool fuse)
+    : handle_(handle), operands_(operands) {
+  const MatMulShape& shape = operands.shape;
+  if (fuse) {
+    bias_ = operands.c_form == CForm::kRow && shape.beta == 1.0f;
+    matrix_c_ = operands.c_form == CForm::kMatrix;
+    relu_ = shape.relu && !leaves_c();
+  }
+  for (int i = 0; i + 1 < shape.batch_rank; ++i) calls_ *= shape.batch[i];
+}
+
+absl::Status LtProduct::Describe(const float* bias, Descriptors& to) const {
+  const MatMulShape& shape = operands_.shape;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatmulDescInit(&to.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+  const auto turned = [](bool transpose) { return static_cast<int32_t>(transpose ? CUBLAS_OP_T : CUBLAS_OP_N); };
+  SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_TRANSA, turned(operands_.transpose_b)));
+  SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_TRANSB, turned(operands_.transpose_a)));
+  const auto epilogue = static_cast<uint32_t>(bias_ && relu_ ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                              : bias_        ? CUBLASLT_EPILOGUE_BIAS
+                                              : relu_        ? CUBLASLT_EPILOGUE_RELU
+                                                             : CUBLASLT_EPILOGUE_DEFAULT);
+  SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+  if (bias_) SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+
+  const int last = shape.batch_rank - 1;
+  const int64_t batches = last < 0 ? 1 : shape.batch[last];
+  const int64_t a_step = last < 0 ? 0 : shape.a_batch[last];
+  const int64_t b_step = last < 0 ? 0 : shape.b_batch[last];
+  const int64_t out_step = shape.rows * shape.columns;
+  const int64_t c_step = last < 0 || !matrix_c_ ? out_step : shape.c_batch[last];
+  const int64_t m = shape.rows, n = shape.columns, k = shape.depth;
+  SLUICE_RETURN_IF_ERROR(operands_.transpose_b ? DescribeMatrix(k, n, batches, b_step, &to.first)
+                                               : DescribeMatrix(n, k, batches, b_step, &to.first));
+  SLUICE_RETURN_IF_ERROR(operands_.transpose_a ? DescribeMatrix(m, k, batches, a_step, &to.second)
+                                               : DescribeMatrix(k, m, batches, a_step, &to.second));
+  SLUICE_RETURN_IF_ERROR(DescribeMatrix(n, m, batches, c_step, &to.c));
+  return DescribeMatrix(n, m, batches, out_step, &to.result);
+}
+
+absl::StatusOr<bool> LtProduct::ChooseAlgorithm() {
+  const MatMulShape& shape = operands_.shape;
+  Descriptors descriptors;
+  // Which vector it will be does not matter here, but that there is one.
+  SLUICE_RETURN_IF_ERROR(Describe(reinterpret_cast<const float*>(uintptr_t{256}), descriptors));
+  cublasLtMatmulPreferenceOpaque_t preference;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatmulPreferenceInit(&preference)));
+  SLUICE_RETURN_IF_ERROR(Set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes));
+  // Sums in place by atomics would differ from run to run.
+  constexpr uint32_t kDeterministic = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  SLUICE_RETURN_IF_ERROR(Set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kDeterministic));
+  const uint32_t alignment = MatricesAligned(shape) ? kAligned : sizeof(float);
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    SLUICE_RETURN_IF_ERROR(Set(&preference, attribute, alignment));
+  }
+  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
+  int count = 0;
+  const cublasStatus_t answer = cublasLtMatmulAlgoGetHeuristic(handle_, &descriptors.operation, &descriptors.first,
+                                                               &descriptors.second, &descriptors.c, &descriptors.result,
+                                                               &preference, kCandidates, results.data(), &count);
+  if (answer == CUBLAS_STATUS_NOT_SUPPORTED) return false;
+  SLUICE_RETURN_IF_ERROR(CublasStatus(answer, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__));
+  for (int i = 0; i < count; ++i) {
+    if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > kMaxWorkspaceBytes) continue;
+    algorithm_ = results[i].algo;
+    workspace_bytes_ = results[i].workspaceSize;
+    return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::optional<LtProduct>> LtProduct::Make(cublasLtHandle_t handle, const MatMulOperands& operands) {
+  const MatMulShape& shape = operands.shape;
+  for (const bool fuse : {true, false}) {
+    LtProduct product(handle, operands, fuse);
+    const int64_t inner = shape.batch_rank == 0 ? 1 : shape.batch[shape.batch_rank - 1];
+    if (product.calls_ > kMaxCalls || inner > INT32_MAX) break;
+    SLUICE_ASSIGN_OR_RETURN(const bool found, product.ChooseAlgorithm());
+    if (found) return product;
+  }
+  return std::nullopt;
+}
+
+absl::Status LtProduct::Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,
+                               DeviceSpan workspace) const {
+  const MatMulShape& shape = operands_.shape;
+  Descriptors descriptors;
+  SLUICE_RETURN_IF_ERROR(Describe(c, descriptors));
+  const float beta = matrix_c_ ? shape.beta : 0.0f;
+  const int64_t inner = shape.batch_rank == 0 ? 1 : shape.batch[shape.batch_rank - 1];
+  for (int64_t call = 0; call < calls_; ++call) {
+    int64_t rest = call, a_offset = 0, b_offset = 0, c_offset = 0;
+    for (int d = shape.batch_rank - 2; d >= 0; --d) {
+      const int64_t coordinate = rest % shape.batch[d];
+      rest /= shape.batch[d];
+      a_offset += coordinate * shape.a_batch[d];
+      b_offset += coordinate * shape.b_batch[d];
+      c_offset += coordinate * shape.c_batch[d];
+    }
+    float* result = out + call * inner * shape.rows * shape.columns;
+    SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(
+        cublasLtMatmul(handle_, &descriptors.operation, &shape.alpha, b + b_offset, &descriptors.first, a + a_offset,
+                       &descriptors.second, &beta, matrix_c_ ? c + c_offset : result, &descriptors.c, result,
+                       &descriptors.result, &algorithm_, workspace.data, workspace.size_bytes, stream)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::gpu::cuda

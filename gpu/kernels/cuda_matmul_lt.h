@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstddef>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpu/device.h"
+#include "gpu/kernels/cuda_matmul_shape.h"
+
+namespace sluice::gpu::cuda {
+
+/// A matrix product of FP32 as cuBLASLt calls, all decided. Immutable, so that any number of threads may submit it.
+class LtProduct {
+ public:
+  /// None when cuBLASLt has no way of doing it, or only in more calls than are worth it. Load time only.
+  static absl::StatusOr<std::optional<LtProduct>> Make(cublasLtHandle_t handle, const MatMulOperands& operands);
+
+  size_t workspace_bytes() const { return workspace_bytes_; }
+  /// True when C or the activation is left to SubmitAddC.
+  bool leaves_c() const { return operands_.shape.has_c && !bias_ && !matrix_c_; }
+  bool leaves_activation() const { return operands_.shape.relu && !relu_; }
+  /// Allocates nothing, and is capturable. `c` may be null when there is none. Addresses on 16 bytes.
+  absl::Status Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,
+                      DeviceSpan workspace) const;
+
+ private:
+  struct Descriptors;
+
+  LtProduct(cublasLtHandle_t handle, const MatMulOperands& operands, bool fuse);
+  absl::Status Describe(const float* bias, Descriptors& to) const;
+  absl::StatusOr<bool> ChooseAlgorithm();
+
+  cublasLtHandle_t handle_;
+  MatMulOperands operands_;
+  bool bias_ = false;      ///< C is the epilogue's bias.
+  bool matrix_c_ = false;  ///< C is cuBLASLt's own C.
+  bool relu_ = false;      ///< The activation is the epilogue's.
+  int64_t calls_ = 1;      ///< One for each index of all batch dimensions but the last.
+  cublasLtMatmulAlgo_t algorithm_ = {};
+  size_t workspace_bytes_ = 0;
+};
+
+}  // namespace sluice::gpu::cuda

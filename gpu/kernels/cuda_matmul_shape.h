@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "gpu/kernels/cuda_matmul_kernels.h"
+#include "gpu/kernels/geometry.h"
+#include "gpu/kernels/matmul.h"
+
+namespace sluice::gpu::cuda {
+
+/// How C stands to the result: one vector added to every row, a matrix as large as the result's, or anything else.
+enum class CForm { kNone, kRow, kMatrix, kOther };
+
+/// A description with every step worked out.
+struct MatMulOperands {
+  MatMulShape shape;
+  bool transpose_a = false;  ///< A is stored [depth, rows]; false where that is the same bytes.
+  bool transpose_b = false;  ///< B is stored [columns, depth].
+  bool one_b = false;        ///< B is one matrix, shared by all batches.
+  CForm c_form = CForm::kNone;
+};
+
+/// Batches that share one B are counted as more rows where C allows it; other batch dimensions are merged.
+/// UNIMPLEMENTED when more than kMaxBatchRank are left.
+absl::StatusOr<MatMulOperands> MakeMatMulOperands(const MatMulDescription& description, const MatMulGeometry& geometry);
+
+}  // namespace sluice::gpu::cuda
