@@ -87,7 +87,8 @@ std::optional<Time> LoadStream::Claim(Time now) {
 }
 
 void LoadStream::Pump() {
-  for (;;) {
+  // A closed loop fills each slot at most once per call: a slot that fails while this runs waits for the next one.
+  for (size_t count = 0; schedule_ != nullptr || count < most_outstanding_; ++count) {
     const Time now = clock_.Now();
     std::optional<Time> intended;
     {

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the programs are, what they need to run here, and how to run a server and a load: shared by the steps."""
 import argparse
-import ctypes.util
 import glob
 import json
 import os
@@ -26,9 +25,13 @@ def cuda_library_folders():
                   "/usr/local/cuda/extras/CUPTI/lib64", "/usr/lib/x86_64-linux-gnu"]
     for entry in sys.path:
         candidates += sorted(glob.glob(os.path.join(entry, "nvidia", "*", "lib")))
+    # The loader's own list and path, not ctypes.util: that also asks the compiler, which looks in folders of its own.
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    known_folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    known = listed + " ".join(path for folder in known_folders for path in glob.glob(os.path.join(folder, "lib*")))
     found = {}
     for library in CUDA_LIBRARIES:
-        if ctypes.util.find_library(library):
+        if f"lib{library}.so." in known:
             found[library] = ""
             continue
         for folder in candidates:
