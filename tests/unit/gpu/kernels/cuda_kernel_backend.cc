@@ -104,24 +104,34 @@ std::unique_ptr<CudaKernelBackend>& Instance() {
   return instance;
 }
 
-/// Starts the device before the first test and ends it after the last.
-class CudaEnvironment final : public ::testing::Environment {
+/// Answers for every test when the device did not start.
+class NoDevice final : public ::testing::EmptyTestEventListener {
  public:
-  explicit CudaEnvironment(std::string module_path) : module_path_(std::move(module_path)) {}
-  void SetUp() override {
-    auto backend = std::make_unique<CudaKernelBackend>();
-    const absl::Status status = backend->Start(module_path_);
-    const char* required = std::getenv("REQUIRE_GPU");
-    const bool optional = required == nullptr || absl::string_view(required) != "1";
-    if (absl::IsFailedPrecondition(status) && optional) GTEST_SKIP() << status;
-    if (!status.ok()) FAIL() << status;
-    Instance() = std::move(backend);
+  NoDevice(absl::Status status, bool required) : status_(std::move(status)), required_(required) {}
+  void OnTestStart(const ::testing::TestInfo&) override {
+    if (!required_ && absl::IsFailedPrecondition(status_)) GTEST_SKIP() << status_;
+    FAIL() << status_;
   }
-  void TearDown() override { Instance().reset(); }
 
  private:
-  const std::string module_path_;
+  const absl::Status status_;
+  const bool required_;
 };
+
+/// Runs all tests with the device, which ends after the last of them.
+int RunAllTests(const std::string& module_path) {
+  auto backend = std::make_unique<CudaKernelBackend>();
+  if (absl::Status status = backend->Start(module_path); status.ok()) {
+    Instance() = std::move(backend);
+  } else {
+    const char* required = std::getenv("REQUIRE_GPU");
+    ::testing::UnitTest::GetInstance()->listeners().Append(  // GoogleTest owns it
+        new NoDevice(std::move(status), required != nullptr && absl::string_view(required) == "1"));
+  }
+  const int result = RUN_ALL_TESTS();
+  Instance().reset();
+  return result;
+}
 
 }  // namespace
 
@@ -135,6 +145,5 @@ int main(int argc, char** argv) {
   const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", ignored);
   std::string module_path = (executable.parent_path() / "libsluice_cuda_device.so").string();
   if (const char* named = std::getenv("SLUICE_CUDA_MODULE")) module_path = named;
-  ::testing::AddGlobalTestEnvironment(new sluice::gpu::CudaEnvironment(module_path));  // GoogleTest owns it
-  return RUN_ALL_TESTS();
+  return sluice::gpu::RunAllTests(module_path);
 }
