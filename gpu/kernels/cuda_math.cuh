@@ -40,11 +40,11 @@ struct Sum {
 
 /// Below, or above, every value of the type but itself.
 template <class T>
-inline constexpr T kLowest =
-    std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+inline constexpr T kLowest = std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity()
+                                                         : std::numeric_limits<T>::lowest();
 template <class T>
-inline constexpr T kHighest =
-    std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+inline constexpr T kHighest = std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity()
+                                                          : std::numeric_limits<T>::max();
 
 /// The unsigned type in which arithmetic of T wraps: at least 32 bits wide, or promotion to int would bring signed
 /// overflow back.
