@@ -3,11 +3,13 @@
 #include "gpu/lane.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/cpu_relax.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "gpu/launcher.h"
@@ -87,8 +89,13 @@ class StreamRotation {
 
 class LatencyLane final : public Lane {
  public:
-  LatencyLane(Device& device, Gate& gate, const Clock& clock, std::vector<Stream> streams)
-      : Lane(RequestClass::kLatency), device_(device), gate_(gate), clock_(clock), streams_(std::move(streams)) {}
+  LatencyLane(Device& device, Gate& gate, const Clock& clock, std::vector<Stream> streams, int polling_threads)
+      : Lane(RequestClass::kLatency),
+        device_(device),
+        gate_(gate),
+        clock_(clock),
+        most_polling_(polling_threads),
+        streams_(std::move(streams)) {}
 
   void Begin(Execution& execution) override {
     execution.submitted = clock_.Now();
@@ -106,7 +113,7 @@ class LatencyLane final : public Lane {
     if (execution.status.ok()) {
       // The gate reopens after the last kernel: before a copy out by engine, after one by kernel.
       const Slot& slot = *execution.slot;
-      execution.status = device_.Synchronize(slot.graph_copies ? slot.done.view() : slot.kernels_done.view());
+      execution.status = Await(slot.graph_copies ? slot.done : slot.kernels_done);
       if (execution.status.ok()) ReleaseToken(execution);
     }
     absl::StatusOr<StageTimes> times = Conclude(device_, execution);
@@ -150,6 +157,16 @@ class LatencyLane final : public Lane {
     return absl::OkStatus();
   }
 
+  absl::Status Await(EventRef event) {
+    absl::StatusOr<bool> over = false;
+    if (polling_.fetch_add(1, std::memory_order_relaxed) < most_polling_) {
+      for (over = device_.Query(event); over.ok() && !*over; over = device_.Query(event)) CpuRelax();
+    }
+    polling_.fetch_sub(1, std::memory_order_relaxed);
+    SLUICE_RETURN_IF_ERROR(over.status());
+    return *over ? absl::OkStatus() : device_.Synchronize(event);
+  }
+
   void ReleaseToken(Execution& execution) {
     gate_.Release(std::exchange(execution.token, {}), std::exchange(execution.entered_device, false));
   }
@@ -157,6 +174,8 @@ class LatencyLane final : public Lane {
   Device& device_;
   Gate& gate_;
   const Clock& clock_;
+  const int most_polling_;
+  std::atomic<int> polling_ = 0;
   StreamRotation streams_;
 };
 
@@ -269,7 +288,7 @@ class BatchLane final : public Lane {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(RequestClass request_class, Device& device, Gate& gate,
-                                                   Launcher& launcher, const Clock& clock, int stream_count) {
+                                                   Launcher& launcher, const Clock& clock, const LaneOptions& options) {
   switch (request_class) {
     case RequestClass::kStandard:
       return std::make_unique<StandardLane>(device, gate, clock);
@@ -278,16 +297,16 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(RequestClass request_class, D
     case RequestClass::kLatency:
       break;
   }
-  if (stream_count < 1 || stream_count > kMaxLatencyStreams) {
+  if (options.latency_streams < 1 || options.latency_streams > kMaxLatencyStreams) {
     return absl::InvalidArgumentError(
-        absl::StrCat("latency streams must be 1 to ", kMaxLatencyStreams, ", got ", stream_count));
+        absl::StrCat("latency streams must be 1 to ", kMaxLatencyStreams, ", got ", options.latency_streams));
   }
   std::vector<Stream> streams;
-  for (int i = 0; i < stream_count; ++i) {
+  for (int i = 0; i < options.latency_streams; ++i) {
     SLUICE_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(StreamPriority::kHigh));
     streams.push_back(std::move(stream));
   }
-  return std::make_unique<LatencyLane>(device, gate, clock, std::move(streams));
+  return std::make_unique<LatencyLane>(device, gate, clock, std::move(streams), options.polling_threads);
 }
 
 }  // namespace sluice::gpu

@@ -42,6 +42,13 @@ struct Execution {
   Execution* next = nullptr;   ///< Batch: the launcher's queue.
 };
 
+struct LaneOptions {
+  int latency_streams = 2;  ///< As many as request threads, or they take turns issuing; 1 to 64.
+  /// So many latency threads poll while their execution is on the device, each taking a CPU; the others sleep, and wake
+  /// some tens of microseconds late.
+  int polling_threads = 0;
+};
+
 /// One class on one device: its streams and how executions run on them. Purpose: turn a filled slot into outputs.
 /// latency: everything issued at once on a high-priority stream. standard: units on the calling thread's per-thread
 /// default stream, each asking the gate. batch: handed to the launcher, low-priority streams in rotation.
@@ -54,10 +61,10 @@ struct Execution {
 class Lane {
  public:
   virtual ~Lane() = default;
-  /// `stream_count` is the number of latency streams: as many as request threads, or they take turns issuing.
   /// Everything passed in must outlive the lane.
   static absl::StatusOr<std::unique_ptr<Lane>> Create(RequestClass request_class, Device& device, Gate& gate,
-                                                      Launcher& launcher, const Clock& clock, int stream_count);
+                                                      Launcher& launcher, const Clock& clock,
+                                                      const LaneOptions& options);
   RequestClass request_class() const { return request_class_; }
   /// Inputs are in slot.inputs' pinned spans. Issues copy in, kernels, copy out. Standard may block at the gate.
   virtual void Begin(Execution& execution) = 0;

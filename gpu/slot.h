@@ -79,9 +79,9 @@ struct Slot {
 
 /// Makes the slot's events and graphs, so that a request creates nothing: for the latency class one graph of the whole
 /// plan, for the others one of each unit that has more than kMaxPlainLaunches kernels or one that must be captured.
-/// `slot` has its device, memory, launches and, unless it is a latency slot, units. `wait` is how threads wait for its
-/// events. Load time only: allocates and captures. On error the slot is to be dropped; what was made goes with it.
-absl::Status PrepareSlot(Slot& slot, RequestClass request_class, WaitMode wait);
+/// `slot` has its device, memory, launches and, unless it is a latency slot, units. Load time only: allocates and
+/// captures. On error the slot is to be dropped; what was made goes with it.
+absl::Status PrepareSlot(Slot& slot, RequestClass request_class);
 
 /// Launching one or two kernels costs less than launching a graph of them.
 inline constexpr size_t kMaxPlainLaunches = 2;

@@ -56,6 +56,8 @@ class Plan {
   virtual const Bucket& bucket() const = 0;
   virtual const std::vector<Shape>& output_shapes() const = 0;
   virtual size_t unit_count() const = 0;
+  /// The longest unit's predicted time.
+  virtual absl::Duration longest_unit() const = 0;
   /// Sum of the units' predicted times, as corrected by what was measured.
   virtual absl::Duration predicted_compute() const = 0;
   /// Time of all kernels in a row with nothing else on the device, measured when the plan was built.
@@ -63,9 +65,9 @@ class Plan {
   /// Device bytes one slot takes, weights left out.
   virtual size_t slot_bytes() const = 0;
   /// Allocates a slot, binds every launch and creates its events; `request_class` decides whether the plan is captured
-  /// as one graph (latency) or gets an event per unit; `wait` is how threads wait for its events. Load time only.
-  /// RESOURCE_EXHAUSTED when memory is out; nothing is left behind on failure.
-  virtual absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class, gpu::WaitMode wait) = 0;
+  /// as one graph (latency) or gets an event per unit. Load time only. RESOURCE_EXHAUSTED when memory is out; nothing
+  /// is left behind on failure.
+  virtual absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class) = 0;
 };
 
 /// A model's weights on one device, and the plans built from them. Not thread-safe while plans are being built.

@@ -89,9 +89,14 @@ class BoundPlan final : public Plan {
     for (const MovingAverage& unit : predicted_) sum += unit.value();
     return sum;
   }
+  absl::Duration longest_unit() const override {
+    absl::Duration longest;
+    for (const MovingAverage& unit : predicted_) longest = std::max(longest, unit.value());
+    return longest;
+  }
   absl::Duration profile() const override { return profile_; }
 
-  absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class, gpu::WaitMode wait) override {
+  absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class) override {
     auto slot = std::make_unique<gpu::Slot>();
     slot->device = &device_;
     SLUICE_RETURN_IF_ERROR(AllocateMemory(*slot));
@@ -100,7 +105,7 @@ class BoundPlan final : public Plan {
     if (slot->graph_copies) SLUICE_RETURN_IF_ERROR(ZeroCounters(*slot));
     BindLaunches(*slot);
     if (!latency) BindUnits(*slot);
-    SLUICE_RETURN_IF_ERROR(gpu::PrepareSlot(*slot, request_class, wait));
+    SLUICE_RETURN_IF_ERROR(gpu::PrepareSlot(*slot, request_class));
     return slot;
   }
 

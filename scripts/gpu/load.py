@@ -19,7 +19,7 @@ import machine as machines
 
 MODELS = {"filetype": "", "mlp24": ""}
 # What keeps the device saturated: rows in a request, requests in flight.
-NEIGHBOURS = {"resnet50": (16, 4), "gemm": (256, 4)}
+NEIGHBOURS = {"resnet50": (16, 4), "gemm": (512, 6)}
 R99_LIMIT = 1.10
 W_LIMIT = 0.90
 

@@ -75,10 +75,13 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
   SLUICE_ASSIGN_OR_RETURN(
       launcher_,
       gpu::Launcher::Create(*device_, *gate_, clock_, {.stream_count = config.batch_streams, .spin = launcher_spins}));
+  const bool latency_polls = spin.latency_threads && device_->info().backend == gpu::Backend::kCuda;
+  const gpu::LaneOptions lane_options = {.latency_streams = config.request_threads,
+                                         .polling_threads = latency_polls ? 1 : 0};
   for (const RequestClass request_class : kRequestClasses) {
     LaneState& state = lanes_[Index(request_class)];
-    SLUICE_ASSIGN_OR_RETURN(
-        state.lane, gpu::Lane::Create(request_class, *device_, *gate_, *launcher_, clock_, config.request_threads));
+    SLUICE_ASSIGN_OR_RETURN(state.lane,
+                            gpu::Lane::Create(request_class, *device_, *gate_, *launcher_, clock_, lane_options));
     SLUICE_ASSIGN_OR_RETURN(const std::vector<int> priorities, state.lane->ReadPriorities());
     if (priorities.empty()) return absl::InternalError("a lane without streams");
     const auto [lowest, highest] = std::minmax_element(priorities.begin(), priorities.end());

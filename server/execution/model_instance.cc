@@ -57,11 +57,7 @@ absl::Status ModelInstance::BuildPlans(const InstanceOptions& options) {
         const auto index = static_cast<size_t>(request_class);
         std::vector<std::unique_ptr<gpu::Slot>> slots;
         for (int i = 0; i < options.slot_counts[index]; ++i) {
-          // The pool hands the last slot out first.
-          const bool spins = request_class == RequestClass::kLatency &&
-                             i >= options.slot_counts[index] - options.spinning_latency_slots;
-          SLUICE_ASSIGN_OR_RETURN(
-              auto slot, prepared.plan->MakeSlot(request_class, spins ? gpu::WaitMode::kSpin : gpu::WaitMode::kBlock));
+          SLUICE_ASSIGN_OR_RETURN(auto slot, prepared.plan->MakeSlot(request_class));
           slot_bytes_ += prepared.plan->slot_bytes();
           slots.push_back(std::move(slot));
         }

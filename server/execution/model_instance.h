@@ -23,7 +23,6 @@ namespace sluice::server {
 struct InstanceOptions {
   std::vector<int64_t> batch_buckets;                 ///< Ascending row counts; {1} for a model without batches.
   std::array<int, kRequestClassCount> slot_counts{};  ///< Per class, at least 1 where the class is allowed; 0: none.
-  int spinning_latency_slots = 0;  ///< As many latency slots are waited for by polling (spin_budget.h).
   model::PlanOptions plan;
 };
 

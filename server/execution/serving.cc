@@ -131,14 +131,16 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   SLUICE_ASSIGN_OR_RETURN(served->devices, PlaceModel(settings));
   std::vector<std::unique_ptr<ModelInstance>> instances;
   for (const size_t place : served->devices) {
-    const bool spins = spin_.latency_threads && specs_[place].backend == gpu::Backend::kCuda;
-    options.spinning_latency_slots = spins ? 1 : 0;
     SLUICE_ASSIGN_OR_RETURN(auto instance,
                             ModelInstance::Create(*model, devices_[place]->device(), HostDevice(), served, options));
     instances.push_back(std::move(instance));
   }
   const size_t weight_bytes = instances.front()->weight_bytes();
   const size_t slot_bytes = instances.front()->slot_bytes();
+  const model::Plan& largest = *instances.front()->plans(0).back().plan;
+  const size_t units = largest.unit_count();
+  const absl::Duration longest_unit = largest.longest_unit();
+  const absl::Duration profile = largest.profile();
   for (size_t i = 0; i < instances.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(
         devices_[served->devices[i]]->AddModel(std::move(instances[i]), served->metrics, settings.slots));
@@ -156,6 +158,10 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
        {"max_batch_size", served->max_batch_size},
        {"weight_bytes", weight_bytes},
        {"slot_bytes", slot_bytes},
+       {"rows", options.batch_buckets.back()},
+       {"units", units},
+       {"longest_unit_us", absl::ToDoubleMicroseconds(longest_unit)},
+       {"plan_us", absl::ToDoubleMicroseconds(profile)},
        {"seconds", absl::ToDoubleSeconds(took)}});
   return absl::OkStatus();
 }

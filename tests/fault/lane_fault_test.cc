@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<Slot>> MakeSlot(Device& device, Plan& plan, Reque
                     {plan.add.get(), {.spans = spans.subspan(4, 3), .workspace = {}}},
                     {plan.stamp.get(), {.spans = spans.subspan(7, 1), .workspace = {}}}};
   slot->units = {{0, 2, &plan.predicted[0]}, {2, 2, &plan.predicted[1]}};
-  SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class, WaitMode::kBlock));
+  SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class));
   return slot;
 }
 
@@ -106,7 +106,7 @@ absl::Status LaneScenario(FaultyDevice& device, RequestClass request_class) {
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Slot> slot, MakeSlot(device, *plan, request_class));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Launcher> launcher, Launcher::Create(device, gate, clock, {}));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Lane> lane,
-                          Lane::Create(request_class, device, gate, *launcher, clock, 1));
+                          Lane::Create(request_class, device, gate, *launcher, clock, {.latency_streams = 1}));
   const absl::Status first = Infer(*lane, gate, clock, *slot, 1.0f);
   const absl::Status second = Infer(*lane, gate, clock, *slot, 2.0f);
   if (!first.ok() && !device.lost()) {

@@ -190,6 +190,7 @@ absl::StatusOr<StreamRef> FaultyDevice::ThreadStream() {
 
 absl::StatusOr<int> FaultyDevice::ReadPriority(StreamRef stream) {
   SLUICE_RETURN_IF_ERROR(Count(DeviceMethod::kReadPriority));
+  if (const std::optional<int> forced = forced_priority_.load(std::memory_order_relaxed); forced) return *forced;
   return inner_->ReadPriority(stream);
 }
 

@@ -75,6 +75,9 @@ class FaultyDevice final : public Device {
   /// for none. The kernel must outlive its use.
   void SlowDown(const Kernel* slow);
 
+  /// Every stream reads back this priority: a device that ignores what was asked for.
+  void ForcePriority(int number) { forced_priority_.store(number, std::memory_order_relaxed); }
+
   /// Calls counted so far: all but info, lost, kernels and StampToTime.
   int call_count() const;
   int call_count(DeviceMethod method) const;
@@ -157,6 +160,7 @@ class FaultyDevice final : public Device {
   Owners<GraphRef> graphs_;
   Owners<DeviceSpan> device_memory_;
   Owners<PinnedSpan> pinned_memory_;
+  std::atomic<std::optional<int>> forced_priority_;
 };
 
 }  // namespace sluice::gpu

@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<std::string>> ModelTest::Run(const std::string& file,
 
 absl::StatusOr<std::vector<std::string>> ModelTest::Run(Plan& plan, RequestClass request_class,
                                                         const std::vector<std::string>& inputs, gpu::Device& device) {
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::Slot> slot, plan.MakeSlot(request_class, gpu::WaitMode::kBlock));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::Slot> slot, plan.MakeSlot(request_class));
   SLUICE_ASSIGN_OR_RETURN(const gpu::Stream stream, device.CreateStream(gpu::StreamPriority::kDefault));
   EXPECT_EQ(slot->inputs.size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -143,8 +143,8 @@ TEST_F(PlanTest, SlotsFollowTheContract) {
   ASSERT_TRUE(prepared.ok()) << prepared.status();
   Plan& plan = *prepared->plan;
   EXPECT_EQ(plan.predicted_compute(), absl::ZeroDuration());
-  const auto slot = plan.MakeSlot(RequestClass::kBatch, gpu::WaitMode::kBlock);
-  const auto other = plan.MakeSlot(RequestClass::kLatency, gpu::WaitMode::kSpin);
+  const auto slot = plan.MakeSlot(RequestClass::kBatch);
+  const auto other = plan.MakeSlot(RequestClass::kLatency);
   ASSERT_TRUE(slot.ok() && other.ok());
   EXPECT_GT(plan.predicted_compute(), absl::ZeroDuration()) << "profiled when the first slot was made";
   ASSERT_EQ((*slot)->launches.size(), plan.unit_count() + 2);
@@ -272,7 +272,7 @@ TEST_F(PlanTest, OutOfMemoryLeavesNothingBehind) {
   const auto fill = [&] {
     std::vector<std::unique_ptr<gpu::Slot>> slots;
     while (slots.size() < 1000) {
-      auto slot = prepared->plan->MakeSlot(RequestClass::kStandard, gpu::WaitMode::kBlock);
+      auto slot = prepared->plan->MakeSlot(RequestClass::kStandard);
       if (!slot.ok()) {
         EXPECT_EQ(slot.status().code(), absl::StatusCode::kResourceExhausted) << slot.status();
         break;

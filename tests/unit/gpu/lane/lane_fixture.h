@@ -75,7 +75,7 @@ class TestPlan {
     slot->inputs = {{slot->input_memory.view(), input}};
     slot->outputs = {{slot->output_memory.view(), output}};
     Bind(*slot, input, output);
-    SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class, WaitMode::kBlock));
+    SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, request_class));
     return slot;
   }
 
@@ -166,7 +166,8 @@ class LaneTest : public ::testing::TestWithParam<bool> {
     device_ = std::make_unique<FaultyDevice>(std::move(host));
     ASSERT_OK_AND_ASSIGN(launcher_, Launcher::Create(*device_, *gate_, clock_, launcher_options));
     for (const RequestClass request_class : kRequestClasses) {
-      ASSERT_OK_AND_ASSIGN(auto lane, Lane::Create(request_class, *device_, *gate_, *launcher_, clock_, 2));
+      ASSERT_OK_AND_ASSIGN(auto lane, Lane::Create(request_class, *device_, *gate_, *launcher_, clock_,
+                                                   {.latency_streams = 2, .polling_threads = 1}));
       lanes_.push_back(std::move(lane));
     }
   }
