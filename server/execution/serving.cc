@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& con
 
 absl::Status Serving::StartDevices() {
   const int cpus = UsableCpuCount();
-  if (config_.polling) spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()));
+  if (config_.polling) spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()), config_.request_threads);
   Log(Severity::kInfo, "polling threads",
       {{"cpus", cpus},
        {"launchers", spin_.launchers},
@@ -229,7 +229,7 @@ std::vector<metrics::ReadingSample> Serving::Read() {
     samples.push_back({metrics::Reading::kPollingThreads, {role}, static_cast<double>(count)});
   };
   spinning("launcher", spin_.launchers ? CudaDeviceCount() : 0);
-  spinning("latency", spin_.latency_threads ? CudaDeviceCount() : 0);
+  spinning("latency", static_cast<size_t>(spin_.latency_threads) * CudaDeviceCount());
   spinning("io", spin_.io_thread ? 1 : 0);
   return samples;
 }
