@@ -32,7 +32,7 @@ struct ServerConfig {
   int64_t queue_requests = 1024;           ///< Per device and class.
   int64_t queue_bytes = int64_t{1} << 30;  ///< Per device and class.
   absl::Duration unit_target = absl::Microseconds(20);
-  absl::Duration compute_window = absl::Microseconds(60);
+  absl::Duration compute_window = absl::Microseconds(40);
   double batch_min_share = 0.05;
   bool gate = true;
   bool polling = true;  ///< Threads may poll where there are CPUs to spare (spin_budget.h).

@@ -19,7 +19,7 @@ import machine as machines
 
 MODELS = {"filetype": "", "mlp24": ""}
 # What keeps the device saturated: rows in a request, requests in flight.
-NEIGHBOURS = {"resnet50": (16, 4), "gemm": (512, 6)}
+NEIGHBOURS = {"resnet50": (16, 4), "gemm": (768, 6)}
 R99_LIMIT = 1.10
 W_LIMIT = 0.90
 
@@ -172,7 +172,7 @@ def plan(arguments, device_seconds):
             for neighbour in neighbours:
                 rate = arguments.utilisation / device_seconds[model]
                 yield (model, neighbour, neighbour_class, rate, f"{arguments.utilisation:.0%}", arguments.seconds,
-                       not arguments.product_only)
+                       neighbour_class == "batch" and not arguments.product_only)
     for rate in filter(None, arguments.low_rates.split(",")):
         for model in models:
             for neighbour in neighbours:

@@ -140,6 +140,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   const model::Plan& largest = *instances.front()->plans(0).back().plan;
   const size_t units = largest.unit_count();
   const absl::Duration longest_unit = largest.longest_unit();
+  const std::string longest_kernel = largest.longest_unit_kernel();
   const absl::Duration profile = largest.profile();
   for (size_t i = 0; i < instances.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(
@@ -161,6 +162,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
        {"rows", options.batch_buckets.back()},
        {"units", units},
        {"longest_unit_us", absl::ToDoubleMicroseconds(longest_unit)},
+       {"longest_unit_kernel", longest_kernel},
        {"plan_us", absl::ToDoubleMicroseconds(profile)},
        {"seconds", absl::ToDoubleSeconds(took)}});
   return absl::OkStatus();
