@@ -136,7 +136,7 @@ absl::Status ModelInstance::Refusal(const absl::Status& cause, const std::string
   };
   add_slots("slots", &model::SlotMemory::device_bytes);
   add_slots("pinned memory of slots", &model::SlotMemory::pinned_bytes);
-  if (!all_plans_built_) absl::StrAppend(&needs, ", and what its other buckets' slots take");
+  if (!all_plans_built_) absl::StrAppend(&needs, ", and slots of buckets that were not reached");
   return absl::ResourceExhaustedError(absl::StrCat("model '", served_->name, "' version ", served_->version,
                                                    " does not fit on ", device.info().name, ": ", cause.message(),
                                                    ". It needs ", needs, ". Before it: ", before));
