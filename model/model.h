@@ -62,8 +62,9 @@ class Plan {
   virtual const Bucket& bucket() const = 0;
   virtual const std::vector<Shape>& output_shapes() const = 0;
   virtual size_t unit_count() const = 0;
-  /// The longest unit's predicted time.
+  /// The longest unit's predicted time, and the name of its longest kernel.
   virtual absl::Duration longest_unit() const = 0;
+  virtual std::string longest_unit_kernel() const = 0;
   /// Sum of the units' predicted times, as corrected by what was measured.
   virtual absl::Duration predicted_compute() const = 0;
   /// Time of all kernels in a row with nothing else on the device, measured when the plan was built.

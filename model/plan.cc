@@ -68,6 +68,7 @@ class BoundPlan final : public Plan {
     BindLaunches(slot);
     SLUICE_ASSIGN_OR_RETURN(const PlanProfile profile, ProfileSlot(slot));
     profile_ = profile.whole;
+    launch_times_ = profile.launches;
     unit_firsts_ = CutUnits(device_.info().backend, profile.launches, unit_target);
     for (size_t i = 0; i < unit_firsts_.size(); ++i) {
       const size_t end = i + 1 < unit_firsts_.size() ? unit_firsts_[i + 1] : profile.launches.size();
@@ -99,6 +100,20 @@ class BoundPlan final : public Plan {
     absl::Duration longest;
     for (const MovingAverage& unit : predicted_) longest = std::max(longest, unit.value());
     return longest;
+  }
+  std::string longest_unit_kernel() const override {
+    size_t longest = 0;
+    for (size_t i = 1; i < predicted_.size(); ++i) {
+      if (predicted_[i].value() > predicted_[longest].value()) longest = i;
+    }
+    const auto begin = launch_times_.begin() + static_cast<ptrdiff_t>(unit_firsts_[longest]);
+    const auto end = longest + 1 < unit_firsts_.size()
+                         ? launch_times_.begin() + static_cast<ptrdiff_t>(unit_firsts_[longest + 1])
+                         : launch_times_.end();
+    const auto launch = static_cast<size_t>(std::max_element(begin, end) - launch_times_.begin());
+    // The first and the last are stamps.
+    if (launch == 0 || launch > layout_.launches.size()) return stamp_->name();
+    return layout_.launches[launch - 1].kernel->name();
   }
   absl::Duration profile() const override { return profile_; }
 
@@ -241,6 +256,7 @@ class BoundPlan final : public Plan {
   gpu::Device& device_;
   // Set by Profile.
   absl::Duration profile_;
+  std::vector<absl::Duration> launch_times_;
   std::vector<size_t> unit_firsts_;
   std::deque<MovingAverage> predicted_;  // One a unit; slots of any thread add to it.
 };

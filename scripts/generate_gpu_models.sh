@@ -11,7 +11,7 @@ usage: scripts/generate_gpu_models.sh OUT [--small]
          OUT/probes  probe_1k, probe_64k, probe_600k (bench/overhead)
   --small  shallow mlp24 and gemm, for trying the scripts on a small machine
 environment: PYTHON (default python3, or .venv/bin/python when it is there), with onnx and numpy;
-  MLP_WIDTH (1280), GEMM_WIDTH (1024), GEMM_LAYERS (32), GEMM_BUCKETS (1,512), RESNET_BUCKETS (as in models/resnet50)
+  MLP_WIDTH (1280), GEMM_WIDTH (512), GEMM_LAYERS (64), GEMM_BUCKETS (1,768), RESNET_BUCKETS (as in models/resnet50)
 exit codes: 0 written, 1 failed, 2 usage
 HELP
 }
@@ -30,7 +30,7 @@ if [ -z "${PYTHON:-}" ]; then
   PYTHON=python3
   [ ! -x "$root/.venv/bin/python" ] || PYTHON=$root/.venv/bin/python
 fi
-mlp_layers=24 mlp_width=${MLP_WIDTH:-1280} gemm_layers=${GEMM_LAYERS:-32} gemm_width=${GEMM_WIDTH:-1024}
+mlp_layers=24 mlp_width=${MLP_WIDTH:-1280} gemm_layers=${GEMM_LAYERS:-64} gemm_width=${GEMM_WIDTH:-512}
 if ((small)); then mlp_layers=6 mlp_width=256 gemm_layers=4 gemm_width=256; fi
 generate() { "$PYTHON" "$root/scripts/generate_mlp.py" "$@"; }
 
@@ -48,10 +48,10 @@ if [ -n "${RESNET_BUCKETS:-}" ]; then
 fi
 generate --kind mlp --name mlp24 --layers "$mlp_layers" --width "$mlp_width" --outputs 16 --default-class latency \
   --output "$out/models"
-# 512 rows by 1024 columns are 128 tiles of 64 x 64: just under one wave of an H200's 132 SMs, about 20 us a layer in fp32.
+# 768 rows of 512 columns take an H200 about 20 us a layer in fp32.
 # Narrow at both ends, so that the wire is not what it measures.
 generate --kind mlp --name gemm --layers "$((gemm_layers + 1))" --width "$gemm_width" --features 64 --outputs 16 \
-  --batch-symbolic --max-batch-size 1024 --buckets "${GEMM_BUCKETS:-1,512}" --default-class batch --output "$out/models"
+  --batch-symbolic --max-batch-size 1024 --buckets "${GEMM_BUCKETS:-1,768}" --default-class batch --output "$out/models"
 generate --kind copy --batch-symbolic --max-batch-size 64 --buckets 1,16 --default-class batch --output "$out/models"
 for size in 1k:256 64k:16384 600k:150528; do
   generate --kind probe --name "probe_${size%:*}" --features "${size#*:}" --batch-symbolic --max-batch-size 1 \

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,23 @@ inline constexpr unsigned kBlockThreads = 256;
 inline unsigned BlocksFor(int64_t count) {
   constexpr int64_t kMaxBlocks = 4096;
   return static_cast<unsigned>(std::clamp<int64_t>((count + kBlockThreads - 1) / kBlockThreads, 1, kMaxBlocks));
+}
+
+/// Launches a kernel so that it may be made ready while what is in front of it in the stream still runs: its code is
+/// fetched and its blocks wait, instead of starting from nothing when the last block of the other has gone. Such a
+/// kernel begins with WaitForPrevious() in every thread (cuda_wait.cuh). The caller checks cudaGetLastError.
+template <class... Params, class... Args>
+void LaunchAfterPrevious(void (*kernel)(Params...), dim3 grid, dim3 block, cudaStream_t stream, Args&&... args) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...));
 }
 
 /// Loads `function`'s code onto device `ordinal` now; CUDA would otherwise do it at the first launch.

@@ -44,6 +44,7 @@ template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     ArgReduce(int64_t rows, int64_t length, int64_t inner, Divider inner_divider, int width, Contest contest,
               const T* input, int64_t* output) {
+  WaitForPrevious();
   __shared__ Candidate<T> shared[kWarp];
   const int each = static_cast<int>(blockDim.x) / width;
   const int lane = static_cast<int>(threadIdx.x) % width;
@@ -91,9 +92,9 @@ PreparedKernel CudaKernelLibrary::PrepareArgReduce(const ArgReduceDescription& d
                             name, std::move(span_bytes),
                             [rows, length = geometry.length, inner = geometry.inner, divider = Divider(geometry.inner),
                              threads, blocks, contest](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                              ArgReduce<T><<<blocks, static_cast<unsigned>(threads.block), 0, stream>>>(
-                                  rows, length, inner, divider, threads.width, contest, Elements<const T>(args, 0),
-                                  Elements<int64_t>(args, 1));
+                              LaunchAfterPrevious(ArgReduce<T>, blocks, static_cast<unsigned>(threads.block), stream,
+                                                  rows, length, inner, divider, threads.width, contest,
+                                                  Elements<const T>(args, 0), Elements<int64_t>(args, 1));
                               return SLUICE_CUDA_STATUS(cudaGetLastError());
                             });
                       });

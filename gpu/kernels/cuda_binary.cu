@@ -163,6 +163,7 @@ __device__ Pack<T> LoadPack(const T* values, int64_t i, bool moves) {
 template <class In, class Out, class Function>
 __global__ void BinaryRow(const In* a, bool a_moves, const In* b, bool b_moves, Out* output, int64_t count,
                           bool aligned, bool relu) {
+  WaitForPrevious();
   int64_t done = 0;
   if (aligned) {
     const int64_t packs = count / 4;
@@ -184,6 +185,7 @@ __global__ void BinaryRow(const In* a, bool a_moves, const In* b, bool b_moves, 
 template <class In, class Out, class Function>
 __global__ void BinaryWalk(const __grid_constant__ DeviceWalk<2> walk, const In* a, const In* b, Out* output,
                            bool relu) {
+  WaitForPrevious();
   for (int64_t i = GridThread(); i < walk.count; i += GridStep()) {
     int64_t offsets[2];
     walk.Locate(i, offsets);
@@ -216,8 +218,8 @@ PreparedKernel MakeRow(const Prepared& p, std::vector<size_t> span_bytes) {
                                                  (!b_moves || IsAligned(b, sizeof(Pack<In>))) &&
                                                  IsAligned(output, sizeof(Pack<Out>));
                             const unsigned blocks = BlocksFor(aligned ? (count + 3) / 4 : count);
-                            BinaryRow<In, Out, Function><<<blocks, kBlockThreads, 0, stream>>>(
-                                a, a_moves, b, b_moves, output, count, aligned, relu);
+                            LaunchAfterPrevious(BinaryRow<In, Out, Function>, blocks, kBlockThreads, stream, a, a_moves,
+                                                b, b_moves, output, count, aligned, relu);
                             return SLUICE_CUDA_STATUS(cudaGetLastError());
                           });
 }
@@ -232,9 +234,9 @@ PreparedKernel MakeBinary(const Prepared& p) {
   SLUICE_RETURN_IF_ERROR(LoadKernel(p.ordinal, BinaryWalk<In, Out, Function>));
   return MakeLaunchKernel(p.name, std::move(span_bytes),
                           [walk, relu = p.relu](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                            BinaryWalk<In, Out, Function><<<BlocksFor(walk.count), kBlockThreads, 0, stream>>>(
-                                walk, Elements<const In>(args, 0), Elements<const In>(args, 1), Elements<Out>(args, 2),
-                                relu);
+                            LaunchAfterPrevious(BinaryWalk<In, Out, Function>, BlocksFor(walk.count), kBlockThreads,
+                                                stream, walk, Elements<const In>(args, 0), Elements<const In>(args, 1),
+                                                Elements<Out>(args, 2), relu);
                             return SLUICE_CUDA_STATUS(cudaGetLastError());
                           });
 }
@@ -294,6 +296,7 @@ PreparedKernel MakeTruths(BinaryKind kind, const Prepared& p) {
 template <class T>
 __global__ void Choose(const __grid_constant__ DeviceWalk<3> walk, const uint8_t* condition, const T* x, const T* y,
                        T* output) {
+  WaitForPrevious();
   for (int64_t i = GridThread(); i < walk.count; i += GridStep()) {
     int64_t offsets[3];
     walk.Locate(i, offsets);
@@ -337,9 +340,9 @@ PreparedKernel CudaKernelLibrary::PrepareWhere(const WhereDescription& descripti
     SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal_, Choose<T>));
     return MakeLaunchKernel(name, std::move(span_bytes),
                             [walk](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                              Choose<T><<<BlocksFor(walk.count), kBlockThreads, 0, stream>>>(
-                                  walk, Elements<const uint8_t>(args, 0), Elements<const T>(args, 1),
-                                  Elements<const T>(args, 2), Elements<T>(args, 3));
+                              LaunchAfterPrevious(Choose<T>, BlocksFor(walk.count), kBlockThreads, stream, walk,
+                                                  Elements<const uint8_t>(args, 0), Elements<const T>(args, 1),
+                                                  Elements<const T>(args, 2), Elements<T>(args, 3));
                               return SLUICE_CUDA_STATUS(cudaGetLastError());
                             });
   });

@@ -11,6 +11,7 @@
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_library.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_wait.cuh"
 
 namespace sluice::gpu::cuda {
 namespace {
@@ -23,9 +24,13 @@ __device__ uint64_t GlobalTimer() {
   return now;
 }
 
-__global__ void WriteStamp(uint64_t* out) { *out = GlobalTimer(); }
+__global__ void WriteStamp(uint64_t* out) {
+  WaitForPrevious();
+  *out = GlobalTimer();
+}
 
 __global__ void SpinFor(uint64_t nanoseconds) {
+  WaitForPrevious();
   const uint64_t start = GlobalTimer();
   while (GlobalTimer() - start < nanoseconds) {
   }
@@ -46,7 +51,7 @@ class DelayKernel final : public CudaKernel {
       : CudaKernel(absl::StrCat("Delay ", absl::FormatDuration(duration)), 0),
         nanoseconds_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(duration))) {}
   absl::Status Submit(cudaStream_t stream, const KernelArgs&) const override {
-    SpinFor<<<1, 1, 0, stream>>>(nanoseconds_);
+    LaunchAfterPrevious(SpinFor, 1, 1, stream, nanoseconds_);
     return SLUICE_CUDA_STATUS(cudaGetLastError());
   }
 
@@ -57,7 +62,7 @@ class DelayKernel final : public CudaKernel {
 }  // namespace
 
 absl::Status SubmitStamp(cudaStream_t stream, std::byte* out) {
-  WriteStamp<<<1, 1, 0, stream>>>(reinterpret_cast<uint64_t*>(out));
+  LaunchAfterPrevious(WriteStamp, 1, 1, stream, reinterpret_cast<uint64_t*>(out));
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 

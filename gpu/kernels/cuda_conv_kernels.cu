@@ -3,6 +3,7 @@
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/kernels/cuda_conv_kernels.h"
+#include "gpu/kernels/cuda_wait.cuh"
 #include "gpu/kernels/spatial.h"
 
 namespace sluice::gpu::cuda {
@@ -14,6 +15,7 @@ __device__ int64_t FirstIndex() { return static_cast<int64_t>(blockIdx.x) * bloc
 __device__ int64_t IndexStep() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
 __global__ void Pad(ConvShape shape, int64_t count, const float* input, float* padded) {
+  WaitForPrevious();
   for (int64_t i = FirstIndex(); i < count; i += IndexStep()) {
     int64_t rest = i;
     const int64_t x = rest % shape.padded[2] - shape.pads_begin[2];
@@ -28,6 +30,7 @@ __global__ void Pad(ConvShape shape, int64_t count, const float* input, float* p
 }
 
 __global__ void AddBias(ConvShape shape, int64_t count, const float* bias, float* out) {
+  WaitForPrevious();
   const int64_t area = Area(shape.output);
   for (int64_t i = FirstIndex(); i < count; i += IndexStep()) {
     float value = out[i];
@@ -39,6 +42,7 @@ __global__ void AddBias(ConvShape shape, int64_t count, const float* bias, float
 
 __global__ void DirectConv(ConvShape shape, int64_t count, const float* input, const float* weights, const float* bias,
                            const float* residual, float* out) {
+  WaitForPrevious();
   const int64_t group_channels = shape.channels / shape.groups;
   const int64_t group_filters = shape.filters / shape.groups;
   const int64_t input_area = Area(shape.input);
@@ -106,7 +110,7 @@ absl::Status LoadPad(int ordinal) { return LoadKernel(ordinal, Pad); }
 
 absl::Status SubmitPad(cudaStream_t stream, const ConvShape& shape, const float* input, float* padded) {
   const int64_t count = shape.batch * shape.channels * Area(shape.padded);
-  Pad<<<BlocksFor(count), kBlockThreads, 0, stream>>>(shape, count, input, padded);
+  LaunchAfterPrevious(Pad, BlocksFor(count), kBlockThreads, stream, shape, count, input, padded);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 
@@ -114,7 +118,7 @@ absl::Status LoadAddBias(int ordinal) { return LoadKernel(ordinal, AddBias); }
 
 absl::Status SubmitAddBias(cudaStream_t stream, const ConvShape& shape, const float* bias, float* out) {
   const int64_t count = OutputCount(shape);
-  AddBias<<<BlocksFor(count), kBlockThreads, 0, stream>>>(shape, count, bias, out);
+  LaunchAfterPrevious(AddBias, BlocksFor(count), kBlockThreads, stream, shape, count, bias, out);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 
@@ -123,7 +127,8 @@ absl::Status LoadDirectConv(int ordinal) { return LoadKernel(ordinal, DirectConv
 absl::Status SubmitDirectConv(cudaStream_t stream, const ConvShape& shape, const float* input, const float* weights,
                               const float* bias, const float* residual, float* out) {
   const int64_t count = OutputCount(shape);
-  DirectConv<<<BlocksFor(count), kBlockThreads, 0, stream>>>(shape, count, input, weights, bias, residual, out);
+  LaunchAfterPrevious(DirectConv, BlocksFor(count), kBlockThreads, stream, shape, count, input, weights, bias, residual,
+                      out);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 

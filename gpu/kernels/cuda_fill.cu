@@ -21,6 +21,7 @@ namespace {
 /// Whole units of the value repeated, then what is left of the elements.
 template <class Bits>
 __global__ void FillWith(Bits* out, int64_t count, Bits value, bool aligned) {
+  WaitForPrevious();
   constexpr int kEach = static_cast<int>(kMaxUnitBytes / sizeof(Bits));
   int64_t done = 0;
   if (aligned) {
@@ -51,7 +52,7 @@ class FillKernel final : public CudaKernel {
     const bool aligned = IsAligned(out, kMaxUnitBytes);
     constexpr int64_t kEach = kMaxUnitBytes / sizeof(Bits);
     const unsigned blocks = BlocksFor(aligned ? (count_ + kEach - 1) / kEach : count_);
-    FillWith<Bits><<<blocks, kBlockThreads, 0, stream>>>(out, count_, value_, aligned);
+    LaunchAfterPrevious(FillWith<Bits>, blocks, kBlockThreads, stream, out, count_, value_, aligned);
     return SLUICE_CUDA_STATUS(cudaGetLastError());
   }
 

@@ -30,6 +30,7 @@ struct GatherShape {
 
 template <class T, class Index>
 __global__ void Gather(const __grid_constant__ GatherShape shape, const T* data, const Index* indices, T* output) {
+  WaitForPrevious();
   for (int64_t i = GridThread(); i < shape.count; i += GridStep()) {
     int64_t unit, which;
     const int64_t row = shape.row_divider.Divide(i, unit);
@@ -73,8 +74,8 @@ PreparedKernel MakeGather(int ordinal, std::string name, const GatherGeometry& g
         const GatherShape& shape = aligned ? wide : narrow;
         return WithUnit(aligned ? wide_bytes : element_bytes, [&](auto tag) -> absl::Status {
           using T = decltype(tag);
-          Gather<T, Index><<<BlocksFor(shape.count), kBlockThreads, 0, stream>>>(
-              shape, Elements<const T>(args, 0), Elements<const Index>(args, 1), Elements<T>(args, 2));
+          LaunchAfterPrevious(Gather<T, Index>, BlocksFor(shape.count), kBlockThreads, stream, shape,
+                              Elements<const T>(args, 0), Elements<const Index>(args, 1), Elements<T>(args, 2));
           return SLUICE_CUDA_STATUS(cudaGetLastError());
         });
       });
@@ -95,6 +96,7 @@ struct Pieces {
 
 template <class T>
 __global__ void Concat(const __grid_constant__ Pieces pieces, T* output) {
+  WaitForPrevious();
   for (int64_t i = GridThread(); i < pieces.count; i += GridStep()) {
     int64_t place;
     const int64_t outer = pieces.width.Divide(i, place);
@@ -132,8 +134,8 @@ absl::Status SubmitPieces(cudaStream_t stream, const KernelArgs& args, const Con
   pieces.count = geometry.outer * width;
   return WithUnit(unit_bytes, [&](auto tag) -> absl::Status {
     using T = decltype(tag);
-    Concat<T><<<BlocksFor(pieces.count), kBlockThreads, 0, stream>>>(
-        pieces, reinterpret_cast<T*>(args.spans[geometry.widths.size()].data));
+    LaunchAfterPrevious(Concat<T>, BlocksFor(pieces.count), kBlockThreads, stream, pieces,
+                        reinterpret_cast<T*>(args.spans[geometry.widths.size()].data));
     return SLUICE_CUDA_STATUS(cudaGetLastError());
   });
 }

@@ -18,6 +18,7 @@
 #include "gpu/cuda/cuda_kernel.h"
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_wait.cuh"
 #include "gpu/kernels/strided.h"
 #include "gpu/kernels/tensor.h"
 

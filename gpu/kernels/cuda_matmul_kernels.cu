@@ -7,6 +7,7 @@
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/kernels/cuda_matmul_kernels.h"
+#include "gpu/kernels/cuda_wait.cuh"
 
 namespace sluice::gpu::cuda {
 namespace {
@@ -59,6 +60,7 @@ __device__ float AddProduct(float x, float y, float sum) { return fmaf(x, y, sum
 template <int rows, class Vec>
 __global__ void __launch_bounds__(kBlockThreads)
     FewRows(MatMulShape shape, int parts, const Vec* a, const Vec* b, const float* c, float* out) {
+  WaitForPrevious();
   __shared__ float partial[kWarps][rows];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -109,6 +111,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kTile* kTile) Tiles(MatMulShape shape, const T* a, const T* b, const T* c, T* out) {
+  WaitForPrevious();
   __shared__ T a_tile[kTile][kTile + 1];
   __shared__ T b_tile[kTile][kTile + 1];
   const int x = static_cast<int>(threadIdx.x) % kTile;
@@ -144,6 +147,7 @@ __global__ void __launch_bounds__(kTile* kTile) Tiles(MatMulShape shape, const T
 }
 
 __global__ void AddC(MatMulShape shape, const float* c, float* out) {
+  WaitForPrevious();
   const int64_t count = shape.batches * shape.rows * shape.columns;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -164,8 +168,8 @@ absl::Status LaunchFewRows(cudaStream_t stream, const MatMulShape& shape, int pa
                            const float* c, float* out) {
   const int64_t per_block = kWarps / parts;
   const auto blocks = static_cast<unsigned>((shape.columns + per_block - 1) / per_block);
-  FewRows<rows, Vec><<<blocks, kBlockThreads, 0, stream>>>(shape, parts, reinterpret_cast<const Vec*>(a),
-                                                           reinterpret_cast<const Vec*>(b), c, out);
+  LaunchAfterPrevious(FewRows<rows, Vec>, blocks, kBlockThreads, stream, shape, parts, reinterpret_cast<const Vec*>(a),
+                      reinterpret_cast<const Vec*>(b), c, out);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 
@@ -224,7 +228,7 @@ template <class T>
 absl::Status SubmitTiles(cudaStream_t stream, const MatMulShape& shape, const T* a, const T* b, const T* c, T* out) {
   const int64_t tiles = shape.batches * ((shape.rows + kTile - 1) / kTile) * ((shape.columns + kTile - 1) / kTile);
   const auto blocks = static_cast<unsigned>(std::min(tiles, kMaxTileBlocks));
-  Tiles<T><<<blocks, kTile * kTile, 0, stream>>>(shape, a, b, c, out);
+  LaunchAfterPrevious(Tiles<T>, blocks, kTile * kTile, stream, shape, a, b, c, out);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 
@@ -244,7 +248,8 @@ template absl::Status SubmitTiles<uint64_t>(cudaStream_t, const MatMulShape&, co
 absl::Status LoadAddC(int ordinal) { return LoadKernel(ordinal, AddC); }
 
 absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, const float* c, float* out) {
-  AddC<<<BlocksFor(shape.batches * shape.rows * shape.columns), kBlockThreads, 0, stream>>>(shape, c, out);
+  LaunchAfterPrevious(AddC, BlocksFor(shape.batches * shape.rows * shape.columns), kBlockThreads, stream, shape, c,
+                      out);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 

@@ -23,6 +23,7 @@ namespace {
 
 template <class T>
 __global__ void Move(const __grid_constant__ DeviceWalk<1> walk, const T* input, T* output) {
+  WaitForPrevious();
   for (int64_t i = GridThread(); i < walk.count; i += GridStep()) {
     int64_t offset[1];
     walk.Locate(i, offset);
@@ -33,6 +34,7 @@ __global__ void Move(const __grid_constant__ DeviceWalk<1> walk, const T* input,
 /// The same bytes, `tail_bytes` of them behind the last whole unit.
 template <class T>
 __global__ void CopyUnits(const T* input, T* output, int64_t count, int tail_bytes) {
+  WaitForPrevious();
   for (int64_t i = GridThread(); i < count; i += GridStep()) output[i] = input[i];
   if (GridThread() < tail_bytes) {
     const int64_t at = count * static_cast<int64_t>(sizeof(T)) + GridThread();
@@ -59,6 +61,7 @@ constexpr int kTileThreads = 8;  // per column of a tile
 /// Through shared memory, so that both sides are read and written along their own contiguous dimension.
 template <class T>
 __global__ void Transpose(const __grid_constant__ TileShape shape, const T* input, T* output) {
+  WaitForPrevious();
   __shared__ T tile[kTile][kTile + 1];  // one more, so that a column lies in different banks
   const int x = static_cast<int>(threadIdx.x) % kTile;
   const int y = static_cast<int>(threadIdx.x) / kTile;
@@ -95,8 +98,8 @@ absl::Status LoadCopies(int ordinal) {
 template <class T>
 absl::Status SubmitCopyUnits(cudaStream_t stream, const std::byte* input, std::byte* output, size_t size_bytes) {
   const int64_t count = static_cast<int64_t>(size_bytes / sizeof(T));
-  CopyUnits<T><<<BlocksFor(count), kBlockThreads, 0, stream>>>(
-      reinterpret_cast<const T*>(input), reinterpret_cast<T*>(output), count, static_cast<int>(size_bytes % sizeof(T)));
+  LaunchAfterPrevious(CopyUnits<T>, BlocksFor(count), kBlockThreads, stream, reinterpret_cast<const T*>(input),
+                      reinterpret_cast<T*>(output), count, static_cast<int>(size_bytes % sizeof(T)));
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 
@@ -154,8 +157,8 @@ int64_t WidestUnit(const StridedWalk& walk, size_t element_bytes) {
 absl::Status SubmitMove(cudaStream_t stream, const UnitWalk& walk, const KernelArgs& args) {
   return WithUnit(walk.unit_bytes, [&](auto tag) -> absl::Status {
     using T = decltype(tag);
-    Move<T><<<BlocksFor(walk.walk.count), kBlockThreads, 0, stream>>>(walk.walk, Elements<const T>(args, 0) + walk.base,
-                                                                      Elements<T>(args, 1));
+    LaunchAfterPrevious(Move<T>, BlocksFor(walk.walk.count), kBlockThreads, stream, walk.walk,
+                        Elements<const T>(args, 0) + walk.base, Elements<T>(args, 1));
     return SLUICE_CUDA_STATUS(cudaGetLastError());
   });
 }
@@ -220,8 +223,8 @@ PreparedKernel MakeTranspose(int ordinal, std::string name, const StridedWalk& w
   const auto blocks = static_cast<unsigned>(std::min(shape.tiles, kMaxBlocks));
   return MakeLaunchKernel(std::move(name), {size_bytes, size_bytes},
                           [shape, blocks](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                            Transpose<T><<<blocks, kTile * kTileThreads, 0, stream>>>(shape, Elements<const T>(args, 0),
-                                                                                      Elements<T>(args, 1));
+                            LaunchAfterPrevious(Transpose<T>, blocks, kTile * kTileThreads, stream, shape,
+                                                Elements<const T>(args, 0), Elements<T>(args, 1));
                             return SLUICE_CUDA_STATUS(cudaGetLastError());
                           });
 }

@@ -40,6 +40,7 @@ __device__ T SoftmaxOf(T x, T largest, double sum, bool log, T shift) {
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     SoftmaxRows(const __grid_constant__ RowShape shape, bool log_of, const T* input, T* output) {
+  WaitForPrevious();
   __shared__ T largest_shared[kWarp];
   __shared__ double sum_shared[kWarp];
   const int each = static_cast<int>(blockDim.x) / shape.width;
@@ -84,6 +85,7 @@ __device__ T JoinColumn(T value, T (&shared)[kColumnThreads][kWarp], int x, int 
 template <class T>
 __global__ void SoftmaxColumns(const __grid_constant__ RowShape shape, Divider strips, int64_t blocks, bool log_of,
                                const T* input, T* output) {
+  WaitForPrevious();
   __shared__ T largest_shared[kColumnThreads][kWarp];
   __shared__ double sum_shared[kColumnThreads][kWarp];
   const int x = static_cast<int>(threadIdx.x) % kWarp;
@@ -127,8 +129,9 @@ PreparedKernel MakeSoftmax(int ordinal, std::string name, const AxisGeometry& ge
                             [shape, divider = Divider(strips), blocks = geometry.outer * strips, log](
                                 cudaStream_t stream, const KernelArgs& args) -> absl::Status {
                               const auto grid = static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 16));
-                              SoftmaxColumns<T><<<grid, kWarp * kColumnThreads, 0, stream>>>(
-                                  shape, divider, blocks, log, Elements<const T>(args, 0), Elements<T>(args, 1));
+                              LaunchAfterPrevious(SoftmaxColumns<T>, grid, kWarp * kColumnThreads, stream, shape,
+                                                  divider, blocks, log, Elements<const T>(args, 0),
+                                                  Elements<T>(args, 1));
                               return SLUICE_CUDA_STATUS(cudaGetLastError());
                             });
   }
@@ -137,9 +140,9 @@ PreparedKernel MakeSoftmax(int ordinal, std::string name, const AxisGeometry& ge
   shape.width = threads.width;
   return MakeLaunchKernel(std::move(name), {size_bytes, size_bytes},
                           [shape, threads, log](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                            SoftmaxRows<T>
-                                <<<RowBlocks(shape.rows, threads), static_cast<unsigned>(threads.block), 0, stream>>>(
-                                    shape, log, Elements<const T>(args, 0), Elements<T>(args, 1));
+                            LaunchAfterPrevious(SoftmaxRows<T>, RowBlocks(shape.rows, threads),
+                                                static_cast<unsigned>(threads.block), stream, shape, log,
+                                                Elements<const T>(args, 0), Elements<T>(args, 1));
                             return SLUICE_CUDA_STATUS(cudaGetLastError());
                           });
 }
@@ -156,6 +159,7 @@ struct BatchNormShape {
 template <int kEach>
 __global__ void BatchNorm(const __grid_constant__ BatchNormShape shape, const float* input, const float* scale,
                           const float* bias, const float* mean, const float* variance, float* output) {
+  WaitForPrevious();
   for (int64_t unit = GridThread(); unit < shape.count / kEach; unit += GridStep()) {
     int64_t rest, c;
     shape.channels.Divide(shape.area.Divide(unit * kEach, rest), c);
@@ -177,6 +181,7 @@ __global__ void BatchNorm(const __grid_constant__ BatchNormShape shape, const fl
 __global__ void __launch_bounds__(kMostThreads)
     LayerNorm(int64_t rows, int64_t row_length, int width, float epsilon, const float* input, const float* scale,
               const float* bias, float* output) {
+  WaitForPrevious();
   __shared__ double shared[kWarp];
   const int each = static_cast<int>(blockDim.x) / width;
   const int lane = static_cast<int>(threadIdx.x) % width;
@@ -237,11 +242,11 @@ PreparedKernel CudaKernelLibrary::PrepareBatchNorm(const BatchNormDescription& d
         const float* variance = Elements<const float>(args, 4);
         float* output = Elements<float>(args, 5);
         if (even && IsAligned(input, sizeof(Pack<float>)) && IsAligned(output, sizeof(Pack<float>))) {
-          BatchNorm<4><<<BlocksFor(shape.count / 4), kBlockThreads, 0, stream>>>(shape, input, scale, bias, mean,
-                                                                                 variance, output);
+          LaunchAfterPrevious(BatchNorm<4>, BlocksFor(shape.count / 4), kBlockThreads, stream, shape, input, scale,
+                              bias, mean, variance, output);
         } else {
-          BatchNorm<1>
-              <<<BlocksFor(shape.count), kBlockThreads, 0, stream>>>(shape, input, scale, bias, mean, variance, output);
+          LaunchAfterPrevious(BatchNorm<1>, BlocksFor(shape.count), kBlockThreads, stream, shape, input, scale, bias,
+                              mean, variance, output);
         }
         return SLUICE_CUDA_STATUS(cudaGetLastError());
       });
@@ -262,8 +267,9 @@ PreparedKernel CudaKernelLibrary::PrepareLayerNorm(const LayerNormDescription& d
                           [rows, length, threads, epsilon = description.epsilon, has_bias = description.has_bias](
                               cudaStream_t stream, const KernelArgs& args) -> absl::Status {
                             const float* bias = has_bias ? Elements<const float>(args, 2) : nullptr;
-                            LayerNorm<<<RowBlocks(rows, threads), static_cast<unsigned>(threads.block), 0, stream>>>(
-                                rows, length, threads.width, epsilon, Elements<const float>(args, 0),
+                            LaunchAfterPrevious(
+                                LayerNorm, RowBlocks(rows, threads), static_cast<unsigned>(threads.block), stream, rows,
+                                length, threads.width, epsilon, Elements<const float>(args, 0),
                                 Elements<const float>(args, 1), bias, Elements<float>(args, has_bias ? 3 : 2));
                             return SLUICE_CUDA_STATUS(cudaGetLastError());
                           });

@@ -60,6 +60,7 @@ __device__ Cover<Index> CoverOf(const PoolShape<Index>& s, int dim, Index o) {
 /// One output for every thread.
 template <class T, bool kIsMax, class Index>
 __global__ void Pool(const __grid_constant__ PoolShape<Index> s, const T* input, T* output) {
+  WaitForPrevious();
   using Total = std::conditional_t<kIsMax, T, double>;
   for (int64_t i = GridThread(); i < s.count; i += GridStep()) {
     int64_t place[3];
@@ -119,8 +120,8 @@ PreparedKernel MakePool(int ordinal, std::string name, int64_t planes, const Spa
   const int64_t input_count = planes * s.input[0] * s.input[1] * s.input[2];
   return MakeLaunchKernel(std::move(name), {BytesOf<T>(input_count), BytesOf<T>(shape.count)},
                           [shape](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                            Pool<T, kIsMax, Index><<<BlocksFor(shape.count), kBlockThreads, 0, stream>>>(
-                                shape, Elements<const T>(args, 0), Elements<T>(args, 1));
+                            LaunchAfterPrevious(Pool<T, kIsMax, Index>, BlocksFor(shape.count), kBlockThreads, stream,
+                                                shape, Elements<const T>(args, 0), Elements<T>(args, 1));
                             return SLUICE_CUDA_STATUS(cudaGetLastError());
                           });
 }

@@ -123,6 +123,7 @@ __device__ void WriteTotal(const FoldShape& shape, int64_t index, typename Fold:
 template <class Fold, class T>
 __global__ void __launch_bounds__(kMostThreads) FoldRows(const __grid_constant__ FoldShape shape, int width,
                                                          const T* input, T* output, typename Fold::Total* parts) {
+  WaitForPrevious();
   using Total = typename Fold::Total;
   __shared__ Total shared[kWarp];
   const int rows = static_cast<int>(blockDim.x) / width;
@@ -156,6 +157,7 @@ constexpr int kColumnThreads = 8;  // that share a column
 template <class Fold, class T>
 __global__ void FoldColumns(const __grid_constant__ FoldShape shape, const T* input, T* output,
                             typename Fold::Total* parts) {
+  WaitForPrevious();
   using Total = typename Fold::Total;
   __shared__ Total shared[kColumnThreads][kWarp];
   const int x = static_cast<int>(threadIdx.x) % kWarp;
@@ -185,6 +187,7 @@ __global__ void FoldColumns(const __grid_constant__ FoldShape shape, const T* in
 /// Joins [count] parts of each result; a warp for every result.
 template <class Fold, class T>
 __global__ void MergeParts(const typename Fold::Total* parts, int count, int64_t outputs, int64_t folded, T* output) {
+  WaitForPrevious();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t step = GridStep() / kWarp;
   for (int64_t index = GridThread() / kWarp; index < outputs; index += step) {  // the same for a whole warp
@@ -279,14 +282,15 @@ PreparedKernel MakeFold(int ordinal, std::string name, const ReduceGeometry& geo
         const dim3 grid(plan.blocks, static_cast<unsigned>(plan.parts));
         const auto threads = static_cast<unsigned>(plan.threads.block);
         if (plan.columns) {
-          FoldColumns<Fold, T><<<grid, threads, 0, stream>>>(plan.shape, input, output, parts);
+          LaunchAfterPrevious(FoldColumns<Fold, T>, grid, threads, stream, plan.shape, input, output, parts);
         } else {
-          FoldRows<Fold, T><<<grid, threads, 0, stream>>>(plan.shape, plan.threads.width, input, output, parts);
+          LaunchAfterPrevious(FoldRows<Fold, T>, grid, threads, stream, plan.shape, plan.threads.width, input, output,
+                              parts);
         }
         SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGetLastError()));
         if (plan.parts == 1) return absl::OkStatus();
-        MergeParts<Fold, T><<<BlocksFor(plan.shape.outputs * kWarp), kBlockThreads, 0, stream>>>(
-            parts, plan.parts, plan.shape.outputs, plan.shape.folded, output);
+        LaunchAfterPrevious(MergeParts<Fold, T>, BlocksFor(plan.shape.outputs * kWarp), kBlockThreads, stream, parts,
+                            plan.parts, plan.shape.outputs, plan.shape.folded, output);
         return SLUICE_CUDA_STATUS(cudaGetLastError());
       },
       workspace_bytes);

@@ -13,6 +13,7 @@
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_library.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_wait.cuh"
 #include "gpu/kernels/transfer.h"
 
 namespace sluice::gpu::cuda {
@@ -66,6 +67,7 @@ __device__ void MovePiece(const Piece& piece) {
 /// The block that finishes last writes the end stamp, so the stamp is later than every byte.
 __global__ void __launch_bounds__(kThreads)
     Transfer(const __grid_constant__ TransferTable table, uint64_t* stamps, unsigned* counter) {
+  WaitForPrevious();
   if (blockIdx.x == 0 && threadIdx.x == 0) stamps[0] = GlobalTimer();
   for (int p = 0; p < table.count; ++p) MovePiece(table.pieces[p]);
   __threadfence_system();
@@ -99,8 +101,9 @@ class TransferKernel final : public CudaKernel {
     }
     SLUICE_RETURN_IF_ERROR(CheckSpan(args.spans[2 * tensors], 2 * sizeof(uint64_t)));
     SLUICE_RETURN_IF_ERROR(CheckSpan(args.spans[2 * tensors + 1], sizeof(unsigned)));
-    Transfer<<<blocks_, kThreads, 0, stream>>>(table, reinterpret_cast<uint64_t*>(args.spans[2 * tensors].data),
-                                               reinterpret_cast<unsigned*>(args.spans[2 * tensors + 1].data));
+    LaunchAfterPrevious(Transfer, blocks_, kThreads, stream, table,
+                        reinterpret_cast<uint64_t*>(args.spans[2 * tensors].data),
+                        reinterpret_cast<unsigned*>(args.spans[2 * tensors + 1].data));
     return SLUICE_CUDA_STATUS(cudaGetLastError());
   }
 

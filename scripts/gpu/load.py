@@ -19,7 +19,7 @@ import machine as machines
 
 MODELS = {"filetype": "", "mlp24": ""}
 # What keeps the device saturated: rows in a request, requests in flight.
-NEIGHBOURS = {"resnet50": (16, 4), "gemm": (512, 6)}
+NEIGHBOURS = {"resnet50": (16, 4), "gemm": (768, 6)}
 R99_LIMIT = 1.10
 W_LIMIT = 0.90
 
@@ -157,6 +157,7 @@ def parse_flags():
     parser.add_argument("--latency-models", default=",".join(MODELS))
     parser.add_argument("--neighbours", default=",".join(NEIGHBOURS))
     parser.add_argument("--classes", default="batch,standard", help="of the neighbour at the utilisation; empty for none")
+    parser.add_argument("--product-only", action="store_true", help="leave out one class, and priority streams only")
     parser.add_argument("--limit-seconds", type=float, default=360, help="no new cell after this (default: %(default)s)")
     parser.add_argument("--batch-scale", type=int, default=1, help="divide the neighbours' rows by this (small machines)")
     return parser.parse_args()
@@ -170,7 +171,8 @@ def plan(arguments, device_seconds):
         for model in models:
             for neighbour in neighbours:
                 rate = arguments.utilisation / device_seconds[model]
-                yield (model, neighbour, neighbour_class, rate, f"{arguments.utilisation:.0%}", arguments.seconds, True)
+                yield (model, neighbour, neighbour_class, rate, f"{arguments.utilisation:.0%}", arguments.seconds,
+                       neighbour_class == "batch" and not arguments.product_only)
     for rate in filter(None, arguments.low_rates.split(",")):
         for model in models:
             for neighbour in neighbours:
@@ -186,6 +188,7 @@ def main():
     try:
         device_seconds = {model: calibrate(machine, servers, model, arguments)
                           for model in arguments.latency_models.split(",")}
+        print("\n".join(line for line in servers["on"].server.log().splitlines() if " model ready " in line))
         for model, seconds in device_seconds.items():
             print(f"{model}: {seconds * 1e6:.0f} us of the device for a request alone")
         for model, neighbour, neighbour_class, rate, label, seconds, compare in plan(arguments, device_seconds):

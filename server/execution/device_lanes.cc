@@ -75,9 +75,9 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
   SLUICE_ASSIGN_OR_RETURN(
       launcher_,
       gpu::Launcher::Create(*device_, *gate_, clock_, {.stream_count = config.batch_streams, .spin = launcher_spins}));
-  const bool latency_polls = spin.latency_threads && device_->info().backend == gpu::Backend::kCuda;
+  const bool on_gpu = device_->info().backend == gpu::Backend::kCuda;
   const gpu::LaneOptions lane_options = {.latency_streams = config.request_threads,
-                                         .polling_threads = latency_polls ? 1 : 0};
+                                         .polling_threads = on_gpu ? spin.latency_threads : 0};
   for (const RequestClass request_class : kRequestClasses) {
     LaneState& state = lanes_[Index(request_class)];
     SLUICE_ASSIGN_OR_RETURN(state.lane,
@@ -120,12 +120,12 @@ absl::Status DeviceLanes::CheckPriorities() const {
 }
 
 void DeviceLanes::StartThreads(const ServerConfig& config, const SpinBudget& spin) {
-  const bool latency_polls = spin.latency_threads && device_->info().backend == gpu::Backend::kCuda;
+  const int polling = device_->info().backend == gpu::Backend::kCuda ? spin.latency_threads : 0;
   for (const RequestClass request_class : kRequestClasses) {
     for (int i = 0; i < config.request_threads; ++i) {
       lanes_[Index(request_class)].threads.emplace_back(
           absl::StrCat(RequestClassName(request_class), "-", device_index_, "-", i),
-          [this, request_class, polls = latency_polls && i == 0 && request_class == RequestClass::kLatency] {
+          [this, request_class, polls = i < polling && request_class == RequestClass::kLatency] {
             RunRequestThread(request_class, polls);
           },
           request_class == RequestClass::kBatch ? kBatchNice : 0);

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& con
 
 absl::Status Serving::StartDevices() {
   const int cpus = UsableCpuCount();
-  if (config_.polling) spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()));
+  if (config_.polling) spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()), config_.request_threads);
   Log(Severity::kInfo, "polling threads",
       {{"cpus", cpus},
        {"launchers", spin_.launchers},
@@ -145,6 +145,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   const model::Plan& largest = *instances.front()->plans(0).back().plan;
   const size_t units = largest.unit_count();
   const absl::Duration longest_unit = largest.longest_unit();
+  const std::string longest_kernel = largest.longest_unit_kernel();
   const absl::Duration profile = largest.profile();
   for (size_t i = 0; i < instances.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(
@@ -166,6 +167,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
        {"rows", options.batch_buckets.back()},
        {"units", units},
        {"longest_unit_us", absl::ToDoubleMicroseconds(longest_unit)},
+       {"longest_unit_kernel", longest_kernel},
        {"plan_us", absl::ToDoubleMicroseconds(profile)},
        {"seconds", absl::ToDoubleSeconds(took)}});
   return absl::OkStatus();
@@ -241,7 +243,7 @@ std::vector<metrics::ReadingSample> Serving::Read() {
     samples.push_back({metrics::Reading::kPollingThreads, {role}, static_cast<double>(count)});
   };
   spinning("launcher", spin_.launchers ? CudaDeviceCount() : 0);
-  spinning("latency", spin_.latency_threads ? CudaDeviceCount() : 0);
+  spinning("latency", static_cast<size_t>(spin_.latency_threads) * CudaDeviceCount());
   spinning("io", spin_.io_thread ? 1 : 0);
   return samples;
 }

@@ -142,11 +142,13 @@ TEST_F(PlanTest, SlotsFollowTheContract) {
   const auto prepared = Prepare(SmallNet(), {{{1, 2, kPixels, kPixels}}}, *device_);
   ASSERT_TRUE(prepared.ok()) << prepared.status();
   Plan& plan = *prepared->plan;
-  EXPECT_EQ(plan.predicted_compute(), absl::ZeroDuration());
+  EXPECT_GT(plan.predicted_compute(), absl::ZeroDuration()) << "measured when the plan was built";
+  EXPECT_GT(plan.profile(), absl::ZeroDuration());
+  EXPECT_LE(plan.longest_unit(), plan.predicted_compute());
   const auto slot = plan.MakeSlot(RequestClass::kBatch);
+  const auto second = plan.MakeSlot(RequestClass::kStandard);
   const auto other = plan.MakeSlot(RequestClass::kLatency);
-  ASSERT_TRUE(slot.ok() && other.ok());
-  EXPECT_GT(plan.predicted_compute(), absl::ZeroDuration()) << "profiled when the first slot was made";
+  ASSERT_TRUE(slot.ok() && second.ok() && other.ok());
   ASSERT_EQ((*slot)->launches.size(), plan.unit_count() + 2);
   EXPECT_EQ((*slot)->launches.front().kernel, (*slot)->launches.back().kernel) << "the stamp";
   size_t next = 0;
@@ -155,13 +157,14 @@ TEST_F(PlanTest, SlotsFollowTheContract) {
     EXPECT_EQ((*slot)->units[i].first_launch, next);
     next += (*slot)->units[i].launch_count;
     averages.insert((*slot)->units[i].predicted);
-    EXPECT_EQ((*slot)->units[i].predicted, (*other)->units[i].predicted) << "shared by the plan's slots";
+    EXPECT_EQ((*slot)->units[i].predicted, (*second)->units[i].predicted) << "shared by the plan's slots";
   }
   EXPECT_EQ(next, (*slot)->launches.size());
   EXPECT_EQ(averages.size(), plan.unit_count());
   EXPECT_EQ((*slot)->unit_done.size(), plan.unit_count());
   EXPECT_FALSE(static_cast<bool>((*slot)->graph));
   EXPECT_TRUE(static_cast<bool>((*other)->graph));
+  EXPECT_TRUE((*other)->units.empty()) << "one graph, nothing to cut";
   EXPECT_EQ((*slot)->inputs[0].pinned.size_bytes, 2u * kPixels * kPixels * sizeof(float));
   EXPECT_EQ((*slot)->inputs[0].device, (*slot)->inputs[0].pinned.device_span()) << "unified memory";
   EXPECT_NE((*slot)->inputs[0].pinned.data, (*other)->inputs[0].pinned.data);

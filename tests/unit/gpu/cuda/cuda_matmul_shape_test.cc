@@ -65,7 +65,7 @@ TEST(CudaMatMulShape, StepsGiveTheProduct) {
     const std::vector<double> followed = Follow(operands.shape, a, b, c_values);
     std::vector<GuardedBuffer> inputs = Inputs(a, b);
     if (d.c.has_value()) inputs.push_back(GuardedBuffer::Of(c_values));
-    ExpectNear(RunKernel<float>(libraries.plain().PrepareMatMul(d), std::move(inputs), followed.size()), followed, 1e-5,
+    ExpectNear(RunKernel<float>(libraries.all().front().second->PrepareMatMul(d), std::move(inputs), followed.size()), followed, 1e-5,
                DimsToString(d.a) + " by " + DimsToString(d.b) + " plus " + DimsToString(c));
   }
 }
