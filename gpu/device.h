@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "gpu/memory_budget.h"
 
 namespace sluice::gpu {
 
@@ -116,6 +117,9 @@ class Device {
   virtual bool lost() const = 0;
   /// Prepares kernels for this device; lives as long as it.
   virtual KernelLibrary& kernels() = 0;
+  /// Count and limit what AllocateDevice and AllocatePinned take; one object where both take the same memory.
+  virtual MemoryBudget& memory() = 0;
+  virtual MemoryBudget& pinned_memory() = 0;
 
   virtual absl::StatusOr<Stream> CreateStream(StreamPriority priority) = 0;
   /// The calling thread's own default stream. The view must not be handed to another thread.
@@ -124,9 +128,12 @@ class Device {
   virtual absl::StatusOr<int> ReadPriority(StreamRef stream) = 0;
   virtual absl::StatusOr<Event> CreateEvent(WaitMode mode) = 0;
   virtual absl::StatusOr<TimedEvent> CreateTimedEvent() = 0;
-  /// Contents are undefined. Alignment is at least 64 bytes.
-  virtual absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes) = 0;
-  virtual absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes) = 0;
+  /// Contents are undefined. Alignment is at least 64 bytes. Counted as `kind` until freed; refused with the budget's
+  /// sum.
+  virtual absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes, MemoryKind kind) = 0;
+  virtual absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes, MemoryKind kind) = 0;
+  absl::StatusOr<DeviceBuffer> AllocateDevice(size_t bytes) { return AllocateDevice(bytes, MemoryKind::kOther); }
+  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t bytes) { return AllocatePinned(bytes, MemoryKind::kOther); }
 
   /// Sizes must be equal. The memory must stay alive until the copy is over.
   virtual absl::Status CopyToDevice(StreamRef stream, PinnedSpan source, DeviceSpan destination) = 0;

@@ -15,14 +15,17 @@ absl::StatusOr<ConstantPool::Entry> ConstantPool::Pack(size_t size_bytes,
                                                        absl::FunctionRef<absl::Status(std::span<std::byte>)> pack) {
   Entry entry;
   const size_t allocated_bytes = std::max<size_t>(size_bytes, 1);
-  SLUICE_ASSIGN_OR_RETURN(gpu::PinnedBuffer staging, device_.AllocatePinned(allocated_bytes));
+  const bool unified = device_.info().unified_memory;
+  SLUICE_ASSIGN_OR_RETURN(
+      gpu::PinnedBuffer staging,
+      device_.AllocatePinned(allocated_bytes, unified ? gpu::MemoryKind::kWeights : gpu::MemoryKind::kOther));
   SLUICE_RETURN_IF_ERROR(pack(std::span(staging.view().data, size_bytes)));
-  if (device_.info().unified_memory) {
+  if (unified) {
     entry.span = staging.view().device_span().subspan(0, size_bytes);
     entry.pinned = std::move(staging);
     return entry;
   }
-  SLUICE_ASSIGN_OR_RETURN(entry.device, device_.AllocateDevice(allocated_bytes));
+  SLUICE_ASSIGN_OR_RETURN(entry.device, device_.AllocateDevice(allocated_bytes, gpu::MemoryKind::kWeights));
   entry.span = entry.device.view().subspan(0, size_bytes);
   if (size_bytes > 0) {
     SLUICE_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.CreateStream(gpu::StreamPriority::kLow));
@@ -44,7 +47,7 @@ absl::StatusOr<gpu::DeviceSpan> ConstantPool::GetOrPack(const std::string& const
   SLUICE_ASSIGN_OR_RETURN(Entry entry, Pack(size_bytes, pack));
   const gpu::DeviceSpan span = entry.span;
   entries_.emplace(key, std::move(entry));
-  total_bytes_ += size_bytes;
+  total_bytes_ += std::max<size_t>(size_bytes, 1);
   return span;
 }
 

@@ -32,6 +32,11 @@ class GraphDeviceModel final : public DeviceModel {
   }
 
   size_t weight_bytes() const override { return pool_.total_bytes(); }
+  size_t constant_bytes() const override {
+    size_t sum = 0;
+    for (const Value& value : graph_.values) sum += value.is_constant ? value.bytes.size() : 0;
+    return sum;
+  }
 
  private:
   /// The file's declarations are what clients are told, so results must agree with them.

@@ -48,6 +48,12 @@ struct PlanOptions {
   size_t max_transfer_bytes = size_t{2} << 20;
 };
 
+/// What one slot allocates, in bytes.
+struct SlotMemory {
+  size_t device_bytes = 0;
+  size_t pinned_bytes = 0;
+};
+
 /// A bucket prepared for one device: kernels, memory layout, units. Immutable once built (predicted unit times aside),
 /// so slots may be made and used by any thread. Must outlive its slots.
 class Plan {
@@ -65,6 +71,8 @@ class Plan {
   virtual absl::Duration profile() const = 0;
   /// Device bytes one slot takes, weights left out.
   virtual size_t slot_bytes() const = 0;
+  /// Exactly what MakeSlot takes from the device's two budgets; with unified memory inputs and outputs are pinned only.
+  virtual SlotMemory slot_memory() const = 0;
   /// Allocates a slot, binds every launch and creates its events; `request_class` decides whether the plan is captured
   /// as one graph (latency) or gets an event per unit. Load time only. RESOURCE_EXHAUSTED when memory is out; nothing
   /// is left behind on failure.
@@ -79,7 +87,11 @@ class DeviceModel {
   /// naming node, operator and reason when a static plan cannot do it; INVALID_ARGUMENT when the bucket does not fit
   /// the signature. The plan is owned by the caller and must not outlive this object.
   virtual absl::StatusOr<std::unique_ptr<Plan>> BuildPlan(const Bucket& bucket) = 0;
+  /// What its plans have taken for weights so far, in all layouts.
   virtual size_t weight_bytes() const = 0;
+  /// The file's own constants, before any plan has said which layouts it wants: what weights will take at least, give
+  /// or take what folds away.
+  virtual size_t constant_bytes() const = 0;
 };
 
 /// A parsed and checked ONNX file; no device yet. Immutable: any thread may use it.

@@ -85,6 +85,12 @@ class BoundPlan final : public Plan {
   size_t slot_bytes() const override {
     return layout_.input_bytes + layout_.output_bytes + layout_.activation_bytes + CountersBytes();
   }
+  SlotMemory slot_memory() const override {
+    const size_t device_bytes = device_.info().unified_memory ? layout_.activation_bytes : slot_bytes();
+    return {
+        .device_bytes = AtLeastOne(device_bytes),
+        .pinned_bytes = AtLeastOne(layout_.input_bytes) + AtLeastOne(layout_.output_bytes) + sizeof(gpu::StampPage)};
+  }
   absl::Duration predicted_compute() const override {
     absl::Duration sum;
     for (const MovingAverage& unit : predicted_) sum += unit.value();
@@ -127,15 +133,19 @@ class BoundPlan final : public Plan {
  private:
   size_t CountersBytes() const { return transfers_.in != nullptr ? kCountersBytes : 0; }
 
+  static size_t AtLeastOne(size_t size_bytes) { return std::max<size_t>(size_bytes, 1); }
+
   absl::Status AllocateMemory(gpu::Slot& slot) {
-    const bool unified = device_.info().unified_memory;
-    const auto at_least_one = [](size_t size_bytes) { return std::max<size_t>(size_bytes, 1); };
-    SLUICE_ASSIGN_OR_RETURN(slot.input_memory, device_.AllocatePinned(at_least_one(layout_.input_bytes)));
-    SLUICE_ASSIGN_OR_RETURN(slot.output_memory, device_.AllocatePinned(at_least_one(layout_.output_bytes)));
-    SLUICE_ASSIGN_OR_RETURN(slot.stamp_memory, device_.AllocatePinned(sizeof(gpu::StampPage)));
+    const auto pinned = [&](size_t size_bytes) {
+      return device_.AllocatePinned(AtLeastOne(size_bytes), gpu::MemoryKind::kSlots);
+    };
+    SLUICE_ASSIGN_OR_RETURN(slot.input_memory, pinned(layout_.input_bytes));
+    SLUICE_ASSIGN_OR_RETURN(slot.output_memory, pinned(layout_.output_bytes));
+    SLUICE_ASSIGN_OR_RETURN(slot.stamp_memory, pinned(sizeof(gpu::StampPage)));
     std::memset(slot.stamp_memory.view().data, 0, sizeof(gpu::StampPage));
-    const size_t device_bytes = unified ? layout_.activation_bytes : slot_bytes();  // Counters at its end.
-    SLUICE_ASSIGN_OR_RETURN(slot.device_memory, device_.AllocateDevice(at_least_one(device_bytes)));
+    // Counters, where there are any, are at its end.
+    SLUICE_ASSIGN_OR_RETURN(slot.device_memory,
+                            device_.AllocateDevice(slot_memory().device_bytes, gpu::MemoryKind::kSlots));
     const auto tensors = [&](const std::vector<SpanPlace>& places, gpu::PinnedSpan pinned) {
       std::vector<gpu::SlotTensor> result;
       for (const SpanPlace& place : places) {

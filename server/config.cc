@@ -29,6 +29,11 @@ absl::Status InRange(absl::string_view flag, double value, double low, double hi
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", low, " to ", high, ", got ", value));
 }
 
+/// A limit in bytes, or 0; fewer than a MiB is a unit left out.
+absl::Status MemoryLimit(absl::string_view flag, int64_t bytes) {
+  return bytes == 0 ? absl::OkStatus() : InRange(flag, static_cast<double>(bytes), 1 << 20, 1e15);
+}
+
 /// Quota of the cgroup this process is in, in CPUs; infinite without one. Version 2 only, which Debian 12 uses.
 double CgroupCpuQuota() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
@@ -102,6 +107,8 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(InRange("max-message-bytes", static_cast<double>(config.max_message_bytes), 1024, INT32_MAX));
   SLUICE_RETURN_IF_ERROR(InRange("queue-requests", static_cast<double>(config.queue_requests), 1, 1 << 20));
   SLUICE_RETURN_IF_ERROR(InRange("queue-bytes", static_cast<double>(config.queue_bytes), 1024, 1e15));
+  SLUICE_RETURN_IF_ERROR(MemoryLimit("gpu-memory-limit", config.gpu_memory_limit));
+  SLUICE_RETURN_IF_ERROR(MemoryLimit("pinned-memory-limit", config.pinned_memory_limit));
   SLUICE_RETURN_IF_ERROR(
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
@@ -141,6 +148,12 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--max-message-bytes", config.max_message_bytes, "Largest request message");
   app.add_option("--queue-requests", config.queue_requests, "Requests that may wait, per device and class");
   app.add_option("--queue-bytes", config.queue_bytes, "Bytes of input that may wait, per device and class");
+  app.add_option("--gpu-memory-limit", config.gpu_memory_limit,
+                 "Bytes in use per CUDA device, also as 20GiB; 0: all but a reserve")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--pinned-memory-limit", config.pinned_memory_limit,
+                 "Bytes of pinned memory and of host devices, also as 4GiB; 0: what the container has, but a reserve")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
   app.add_option("--batch-min-share", config.batch_min_share,

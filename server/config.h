@@ -31,6 +31,8 @@ struct ServerConfig {
   int64_t max_message_bytes = INT32_MAX;
   int64_t queue_requests = 1024;           ///< Per device and class.
   int64_t queue_bytes = int64_t{1} << 30;  ///< Per device and class.
+  int64_t gpu_memory_limit = 0;            ///< Bytes per CUDA device; 0: all but a reserve.
+  int64_t pinned_memory_limit = 0;         ///< Bytes, memory of host devices included; 0: what the container has.
   absl::Duration unit_target = absl::Microseconds(20);
   absl::Duration compute_window = absl::Microseconds(40);
   double batch_min_share = 0.05;

@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/cuda/cuda_device.h"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,13 +48,6 @@ absl::Status NeverRecorded() { return absl::FailedPreconditionError("the event w
 
 std::string VersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
-size_t HostMemoryBytes() {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page_bytes <= 0) return std::numeric_limits<size_t>::max();
-  return static_cast<size_t>(pages) * static_cast<size_t>(page_bytes);
-}
-
 /// Which device this is; the first calls to CUDA, so the place where a missing driver or device shows.
 absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   SLUICE_ASSIGN_OR_RETURN(const int count, CudaDevice::Count());
@@ -88,10 +78,10 @@ absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int ordinal, const Clock& clock, DeviceInfo info)
+CudaDevice::CudaDevice(int ordinal, const Clock& clock, DeviceInfo info, const CudaDeviceOptions& options)
     : ordinal_(ordinal),
       info_(std::move(info)),
-      host_memory_bytes_(HostMemoryBytes()),
+      memory_(ordinal, info_, options),
       library_(ordinal),
       timer_(ordinal, clock, [this](const absl::Status& status) {
         Log(Severity::kError, "the device's clock can no longer be read", {{"error", status.ToString()}});
@@ -107,10 +97,12 @@ absl::StatusOr<int> CudaDevice::Count() {
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(int ordinal, const Clock& clock) {
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(int ordinal, const Clock& clock,
+                                                           const CudaDeviceOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(DeviceInfo info, ReadInfo(ordinal));
-  auto device = std::unique_ptr<CudaDevice>(new CudaDevice(ordinal, clock, std::move(info)));
+  auto device = std::unique_ptr<CudaDevice>(new CudaDevice(ordinal, clock, std::move(info), options));
   SLUICE_RETURN_IF_ERROR(device->CheckPriorities());
+  SLUICE_RETURN_IF_ERROR(device->memory_.budget().Refresh());  // The context is there now, and shows as other.
   SLUICE_RETURN_IF_ERROR(device->timer_.Start());
   return absl::StatusOr<std::unique_ptr<Device>>(std::move(device));
 }
@@ -230,38 +222,20 @@ absl::StatusOr<TimedEvent> CudaDevice::CreateTimedEvent() {
   return TimedEvent(this, TimedEventRef{event});
 }
 
-absl::StatusOr<DeviceBuffer> CudaDevice::AllocateDevice(size_t size_bytes) {
+absl::StatusOr<DeviceBuffer> CudaDevice::AllocateDevice(size_t size_bytes, MemoryKind kind) {
   SLUICE_RETURN_IF_ERROR(Enter());
-  if (size_bytes == 0) return absl::InvalidArgumentError("an allocation of 0 bytes");
-  if (size_bytes > info_.total_bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(info_.name, " has ", info_.total_bytes, " bytes, not ", size_bytes));
-  }
-  void* data = nullptr;
-  SLUICE_RETURN_IF_ERROR(Note(SLUICE_CUDA_STATUS(cudaMalloc(&data, size_bytes))));
+  absl::StatusOr<DeviceSpan> span = memory_.AllocateDevice(size_bytes, kind);
+  SLUICE_RETURN_IF_ERROR(Note(span.status()));
   live_objects_.fetch_add(1, std::memory_order_relaxed);
-  return DeviceBuffer(this, DeviceSpan{static_cast<std::byte*>(data), size_bytes});
+  return DeviceBuffer(this, *span);
 }
 
-absl::StatusOr<PinnedBuffer> CudaDevice::AllocatePinned(size_t size_bytes) {
+absl::StatusOr<PinnedBuffer> CudaDevice::AllocatePinned(size_t size_bytes, MemoryKind kind) {
   SLUICE_RETURN_IF_ERROR(Enter());
-  if (size_bytes == 0) return absl::InvalidArgumentError("an allocation of 0 bytes");
-  if (size_bytes > host_memory_bytes_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the machine has ", host_memory_bytes_, " bytes, not ", size_bytes));
-  }
-  void* data = nullptr;
-  SLUICE_RETURN_IF_ERROR(
-      Note(SLUICE_CUDA_STATUS(cudaHostAlloc(&data, size_bytes, cudaHostAllocMapped | cudaHostAllocPortable))));
-  void* on_device = nullptr;
-  if (absl::Status mapped = Note(SLUICE_CUDA_STATUS(cudaHostGetDevicePointer(&on_device, data, 0))); !mapped.ok()) {
-    if (absl::Status freed = Note(SLUICE_CUDA_STATUS(cudaFreeHost(data))); !freed.ok()) {
-      ReportDestroyFailure(*this, freed);
-    }
-    return mapped;
-  }
+  absl::StatusOr<PinnedSpan> span = memory_.AllocatePinned(size_bytes, kind);
+  SLUICE_RETURN_IF_ERROR(Note(span.status()));
   live_objects_.fetch_add(1, std::memory_order_relaxed);
-  return PinnedBuffer(this, PinnedSpan{static_cast<std::byte*>(data), static_cast<std::byte*>(on_device), size_bytes});
+  return PinnedBuffer(this, *span);
 }
 
 absl::Status CudaDevice::Copy(CudaStream* stream, const std::byte* source, std::byte* destination, bool same_bytes,
@@ -490,7 +464,7 @@ absl::Status CudaDevice::Destroy(GraphRef graph) {
 absl::Status CudaDevice::Destroy(DeviceSpan memory) {
   if (!memory) return NullHandle("memory");
   absl::Status status = Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
-  status.Update(Note(SLUICE_CUDA_STATUS(cudaFree(memory.data))));
+  status.Update(Note(memory_.Free(memory)));
   if (status.ok() || lost()) live_objects_.fetch_sub(1, std::memory_order_relaxed);
   return IgnoreIfLost(status);
 }
@@ -498,7 +472,7 @@ absl::Status CudaDevice::Destroy(DeviceSpan memory) {
 absl::Status CudaDevice::Destroy(PinnedSpan memory) {
   if (!memory) return NullHandle("memory");
   absl::Status status = Note(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal_)));
-  status.Update(Note(SLUICE_CUDA_STATUS(cudaFreeHost(memory.data))));
+  status.Update(Note(memory_.Free(memory)));
   if (status.ok() || lost()) live_objects_.fetch_sub(1, std::memory_order_relaxed);
   return IgnoreIfLost(status);
 }

@@ -16,7 +16,9 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "gpu/cuda/cuda_clock.h"
+#include "gpu/cuda/cuda_device_options.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/cuda/cuda_memory.h"
 #include "gpu/device.h"
 
 namespace sluice::gpu::cuda {
@@ -37,20 +39,23 @@ class CudaDevice final : public Device {
 
   /// How many there are, at least 1; FAILED_PRECONDITION when none can be used.
   static absl::StatusOr<int> Count();
-  static absl::StatusOr<std::unique_ptr<Device>> Create(int ordinal, const Clock& clock);
+  static absl::StatusOr<std::unique_ptr<Device>> Create(int ordinal, const Clock& clock,
+                                                        const CudaDeviceOptions& options);
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
   bool lost() const override { return lost_.load(std::memory_order_acquire); }
   KernelLibrary& kernels() override { return library_; }
+  MemoryBudget& memory() override { return memory_.budget(); }
+  MemoryBudget& pinned_memory() override { return memory_.pinned_budget(); }
 
   absl::StatusOr<Stream> CreateStream(StreamPriority priority) override;
   absl::StatusOr<StreamRef> ThreadStream() override;
   absl::StatusOr<int> ReadPriority(StreamRef stream) override;
   absl::StatusOr<Event> CreateEvent(WaitMode mode) override;
   absl::StatusOr<TimedEvent> CreateTimedEvent() override;
-  absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes) override;
-  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes) override;
+  absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes, MemoryKind kind) override;
+  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes, MemoryKind kind) override;
 
   absl::Status CopyToDevice(StreamRef stream, PinnedSpan source, DeviceSpan destination) override;
   absl::Status CopyToHost(StreamRef stream, DeviceSpan source, PinnedSpan destination) override;
@@ -78,7 +83,7 @@ class CudaDevice final : public Device {
   absl::Status Destroy(PinnedSpan memory) override;
 
  private:
-  CudaDevice(int ordinal, const Clock& clock, DeviceInfo info);
+  CudaDevice(int ordinal, const Clock& clock, DeviceInfo info, const CudaDeviceOptions& options);
 
   /// Creates one stream of each priority and compares what the driver made of them.
   absl::Status CheckPriorities();
@@ -103,7 +108,7 @@ class CudaDevice final : public Device {
 
   const int ordinal_;
   const DeviceInfo info_;
-  size_t host_memory_bytes_ = 0;
+  CudaMemory memory_;
   int low_priority_ = 0;
   int high_priority_ = 0;
   CudaKernelLibrary library_;

@@ -13,6 +13,7 @@ SLUICE_EXPORT void sluice_cuda_module_count_devices(absl::StatusOr<int>* result)
 }
 
 SLUICE_EXPORT void sluice_cuda_module_create_device(int ordinal, const sluice::Clock* clock,
+                                                    const sluice::gpu::CudaDeviceOptions* options,
                                                     absl::StatusOr<std::unique_ptr<sluice::gpu::Device>>* result) {
-  *result = sluice::gpu::cuda::CudaDevice::Create(ordinal, *clock);
+  *result = sluice::gpu::cuda::CudaDevice::Create(ordinal, *clock, *options);
 }

@@ -47,11 +47,11 @@ absl::StatusOr<Entry> LoadModule(const std::string& module_path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const std::string& module_path, int ordinal,
-                                                       const Clock& clock) {
+absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const std::string& module_path, int ordinal, const Clock& clock,
+                                                       const CudaDeviceOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(const Entry module, LoadModule(module_path));
   absl::StatusOr<std::unique_ptr<Device>> device = absl::UnknownError("not set");
-  module.create(ordinal, &clock, &device);
+  module.create(ordinal, &clock, &options, &device);
   return device;
 }
 

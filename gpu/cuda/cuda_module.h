@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "gpu/cuda/cuda_device_options.h"
 #include "gpu/device.h"
 
 namespace sluice::gpu {
@@ -16,7 +17,8 @@ namespace sluice::gpu {
 /// Ownership: `clock` must outlive the device. Threads: load time; one at a time. Errors: FAILED_PRECONDITION, saying
 /// which, when the module, the driver or the device is missing, when the module is of another build, or when the device
 /// cannot raise the latency class's priority; INTERNAL when CUDA fails otherwise.
-absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const std::string& module_path, int ordinal, const Clock& clock);
+absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const std::string& module_path, int ordinal, const Clock& clock,
+                                                       const CudaDeviceOptions& options = {});
 
 /// How many CUDA devices this machine has, at least 1; loads the module too. FAILED_PRECONDITION, saying why, when none
 /// can be used.

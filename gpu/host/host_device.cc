@@ -42,7 +42,7 @@ class HostDevice final : public Device {
  public:
   HostDevice(const HostDeviceOptions& options, const Clock& clock, std::unique_ptr<KernelLibrary> library)
       : library_(std::move(library)),
-        memory_(options.memory_limit_bytes),
+        memory_(options.memory_limit_bytes, absl::StrCat("host:", options.index), options.memory),
         info_(MakeInfo(options, memory_.limit_bytes())),
         streams_(options, clock) {}
   ~HostDevice() override;
@@ -50,14 +50,16 @@ class HostDevice final : public Device {
   const DeviceInfo& info() const override { return info_; }
   bool lost() const override { return streams_.lost(); }
   KernelLibrary& kernels() override { return *library_; }
+  MemoryBudget& memory() override { return memory_.budget(); }
+  MemoryBudget& pinned_memory() override { return memory_.budget(); }
 
   absl::StatusOr<Stream> CreateStream(StreamPriority priority) override;
   absl::StatusOr<StreamRef> ThreadStream() override;
   absl::StatusOr<int> ReadPriority(StreamRef stream) override { return streams_.ReadPriority(ToStream(stream)); }
   absl::StatusOr<Event> CreateEvent(WaitMode mode) override;
   absl::StatusOr<TimedEvent> CreateTimedEvent() override;
-  absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes) override;
-  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes) override;
+  absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes, MemoryKind kind) override;
+  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes, MemoryKind kind) override;
 
   absl::Status CopyToDevice(StreamRef stream, PinnedSpan source, DeviceSpan destination) override;
   absl::Status CopyToHost(StreamRef stream, DeviceSpan source, PinnedSpan destination) override;
@@ -140,15 +142,15 @@ absl::StatusOr<TimedEvent> HostDevice::CreateTimedEvent() {
   return TimedEvent(this, TimedEventRef{new HostTimedEvent()});
 }
 
-absl::StatusOr<DeviceBuffer> HostDevice::AllocateDevice(size_t size_bytes) {
+absl::StatusOr<DeviceBuffer> HostDevice::AllocateDevice(size_t size_bytes, MemoryKind kind) {
   SLUICE_RETURN_IF_ERROR(CheckAlive());
-  SLUICE_ASSIGN_OR_RETURN(std::byte * data, memory_.Allocate(size_bytes));
+  SLUICE_ASSIGN_OR_RETURN(std::byte * data, memory_.Allocate(size_bytes, kind));
   return DeviceBuffer(this, DeviceSpan{data, size_bytes});
 }
 
-absl::StatusOr<PinnedBuffer> HostDevice::AllocatePinned(size_t size_bytes) {
+absl::StatusOr<PinnedBuffer> HostDevice::AllocatePinned(size_t size_bytes, MemoryKind kind) {
   SLUICE_RETURN_IF_ERROR(CheckAlive());
-  SLUICE_ASSIGN_OR_RETURN(std::byte * data, memory_.Allocate(size_bytes));
+  SLUICE_ASSIGN_OR_RETURN(std::byte * data, memory_.Allocate(size_bytes, kind));
   return PinnedBuffer(this, PinnedSpan{data, data, size_bytes});
 }
 

@@ -18,10 +18,11 @@ struct HostDeviceOptions {
   int threads = 1;               ///< Team size inside one kernel (OpenMP); the flag --host-threads.
   int compute_thread_count = 1;  ///< Kernels that run at once; more than one only with teams of one.
   bool copiers = false;  ///< A thread per copy direction, and pinned memory apart from device memory: for tests.
-  size_t queue_capacity = 1024;   ///< Entries of one stream; a full one makes the issuer wait.
-  int max_streams = 256;          ///< CreateStream beyond it is RESOURCE_EXHAUSTED.
-  int max_thread_streams = 64;    ///< ThreadStream for more threads than this is RESOURCE_EXHAUSTED.
-  size_t memory_limit_bytes = 0;  ///< Device and pinned memory together; 0 is the machine's memory.
+  size_t queue_capacity = 1024;    ///< Entries of one stream; a full one makes the issuer wait.
+  int max_streams = 256;           ///< CreateStream beyond it is RESOURCE_EXHAUSTED.
+  int max_thread_streams = 64;     ///< ThreadStream for more threads than this is RESOURCE_EXHAUSTED.
+  size_t memory_limit_bytes = 0;   ///< Device and pinned memory together; 0 is the machine's memory.
+  MemoryBudget* memory = nullptr;  ///< Of the machine or container, which must have room as well. Outlives the device.
 };
 
 /// The host as a device: the embedded default, and the reference every other backend is compared with.

@@ -8,9 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace sluice::gpu::host {
 namespace {
+
+constexpr size_t kTouchBytes = 4096;  // The smallest page there is.
 
 size_t MachineMemoryBytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
@@ -23,23 +26,24 @@ size_t MachineMemoryBytes() {
 
 void HostMemory::FreeAligned::operator()(std::byte* data) const { std::free(data); }
 
-HostMemory::HostMemory(size_t limit_bytes) : limit_bytes_(limit_bytes == 0 ? MachineMemoryBytes() : limit_bytes) {}
+HostMemory::HostMemory(size_t limit_bytes, std::string name, MemoryBudget* parent)
+    : limit_bytes_(limit_bytes == 0 ? MachineMemoryBytes() : limit_bytes),
+      budget_({.name = std::move(name), .counted_limit = limit_bytes_, .parent = parent}) {}
 
-absl::StatusOr<std::byte*> HostMemory::Allocate(size_t size_bytes) {
+absl::StatusOr<std::byte*> HostMemory::Allocate(size_t size_bytes, MemoryKind kind) {
   if (size_bytes == 0) return absl::InvalidArgumentError("an allocation of 0 bytes");
-  MutexLock lock(mutex_);
-  if (size_bytes > limit_bytes_ - allocated_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", size_bytes, " bytes: ", allocated_bytes_,
-                                                     " of ", limit_bytes_, " are in use"));
-  }
+  SLUICE_RETURN_IF_ERROR(budget_.Reserve(size_bytes, kind));
   // aligned_alloc wants a multiple of the alignment; the limit keeps the sum from overflowing.
   const size_t rounded_bytes = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
   auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded_bytes));
   if (data == nullptr) {
+    budget_.Release(size_bytes, kind);
     return absl::ResourceExhaustedError(absl::StrCat("the system refused ", size_bytes, " bytes"));
   }
-  blocks_.emplace(data, Block{std::unique_ptr<std::byte, FreeAligned>(data), size_bytes});
-  allocated_bytes_ += size_bytes;
+  for (size_t offset = 0; offset < rounded_bytes; offset += kTouchBytes) data[offset] = std::byte{0};
+  data[rounded_bytes - 1] = std::byte{0};
+  MutexLock lock(mutex_);
+  blocks_.emplace(data, Block{std::unique_ptr<std::byte, FreeAligned>(data), size_bytes, kind});
   return data;
 }
 
@@ -51,14 +55,9 @@ absl::Status HostMemory::Free(std::byte* data, size_t size_bytes) {
     return absl::InternalError(
         absl::StrCat("freeing ", size_bytes, " bytes of an allocation of ", block->second.size_bytes, " bytes"));
   }
-  allocated_bytes_ -= size_bytes;
+  budget_.Release(size_bytes, block->second.kind);
   blocks_.erase(block);
   return absl::OkStatus();
-}
-
-size_t HostMemory::allocated_bytes() const {
-  MutexLock lock(mutex_);
-  return allocated_bytes_;
 }
 
 size_t HostMemory::allocation_count() const {

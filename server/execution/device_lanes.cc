@@ -334,17 +334,15 @@ void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
   const gpu::LauncherCounters launcher = launcher_->counters();
   add(Reading::kLauncherUnits, static_cast<double>(launcher.engines[static_cast<size_t>(gpu::Engine::kCompute)].count));
   add(Reading::kLauncherWaits, static_cast<double>(launcher.yields));
-  size_t weights = 0;
-  size_t slots = 0;
-  {
-    MutexLock lock(models_mutex_);
-    for (const auto& [id, model] : models_) {
-      weights += model->instance->weight_bytes();
-      slots += model->instance->slot_bytes();
-    }
+  const gpu::MemoryUse memory = device_->memory().use();
+  for (const gpu::MemoryKind kind : gpu::kMemoryKinds) {
+    samples.push_back({Reading::kDeviceMemoryBytes,
+                       {name, std::string(gpu::MemoryKindName(kind))},
+                       static_cast<double>(memory.of(kind))});
   }
-  samples.push_back({Reading::kDeviceMemoryBytes, {name, "weights"}, static_cast<double>(weights)});
-  samples.push_back({Reading::kDeviceMemoryBytes, {name, "slots"}, static_cast<double>(slots)});
+  // Of everything that the kinds show, what was not counted included.
+  add(Reading::kDeviceMemoryLimitBytes,
+      static_cast<double>(device_->memory().limit_bytes()) + static_cast<double>(memory.uncounted_bytes));
 }
 
 bool DeviceLanes::Idle() const {

@@ -63,12 +63,14 @@ std::vector<std::string> DeviceNames(const std::vector<DeviceSpec>& specs) {
 }
 
 absl::StatusOr<std::unique_ptr<gpu::Device>> MakeDevice(const DeviceSpec& spec, const ServerConfig& config,
-                                                        const Clock& clock) {
+                                                        const Clock& clock, gpu::MemoryBudget& host_memory) {
   if (spec.backend == gpu::Backend::kCuda) {
-    return gpu::LoadCudaDevice(CudaModulePath(config), spec.index, clock);
+    const gpu::CudaDeviceOptions options = {.memory_limit_bytes = static_cast<size_t>(config.gpu_memory_limit),
+                                            .pinned_memory = &host_memory};
+    return gpu::LoadCudaDevice(CudaModulePath(config), spec.index, clock, options);
   }
   const int threads = HostThreads(config);
-  return gpu::CreateHostDevice({.index = spec.index, .threads = threads}, clock,
+  return gpu::CreateHostDevice({.index = spec.index, .threads = threads, .memory = &host_memory}, clock,
                                gpu::MakeHostKernelLibrary(clock, {.threads = threads}));
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "gpu/device.h"
+#include "gpu/memory_budget.h"
 #include "server/config.h"
 
 namespace sluice::server {
@@ -30,7 +31,7 @@ std::vector<std::string> DeviceNames(const std::vector<DeviceSpec>& specs);
 
 /// Starts one device. `clock` must outlive it.
 absl::StatusOr<std::unique_ptr<gpu::Device>> MakeDevice(const DeviceSpec& spec, const ServerConfig& config,
-                                                        const Clock& clock);
+                                                        const Clock& clock, gpu::MemoryBudget& host_memory);
 
 /// Where the CUDA module is: --cuda-module, else beside the program, else in ../lib/sluice/ of it.
 std::string CudaModulePath(const ServerConfig& config);

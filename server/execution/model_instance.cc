@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/execution/model_instance.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,21 +19,43 @@ size_t TensorBytes(const model::Shape& shape, DataType type) {
   return bytes;
 }
 
+/// One budget or two.
+bool SharesMemory(gpu::Device& device) { return &device.memory() == &device.pinned_memory(); }
+
+absl::Status RefreshBudgets(gpu::Device& device) {
+  SLUICE_RETURN_IF_ERROR(device.memory().Refresh());
+  return SharesMemory(device) ? absl::OkStatus() : device.pinned_memory().Refresh();
+}
+
+std::string DescribeBudgets(gpu::Device& device) {
+  const std::string memory = device.memory().ToString();
+  if (SharesMemory(device)) return memory;
+  return absl::StrCat(memory, "; pinned memory: ", device.pinned_memory().ToString());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelInstance>> ModelInstance::Create(const model::Model& model, gpu::Device& device,
                                                                      gpu::Device& host,
                                                                      std::shared_ptr<const ServedModel> served,
                                                                      const InstanceOptions& options) {
+  SLUICE_RETURN_IF_ERROR(RefreshBudgets(device));
+  const std::string before = DescribeBudgets(device);
   std::unique_ptr<ModelInstance> instance(new ModelInstance());
   instance->served_ = std::move(served);
   instance->plan_rows_ = options.batch_buckets;
+  instance->slot_counts_ = options.slot_counts;
   SLUICE_ASSIGN_OR_RETURN(instance->device_model_, model.Instantiate(device, host, options.plan));
-  SLUICE_RETURN_IF_ERROR(instance->BuildPlans(options));
+  absl::Status status = instance->BuildPlans();
+  if (status.ok()) status = instance->CheckSlotsFit(device);
+  if (status.ok()) status = instance->MakeSlots();
+  if (absl::IsResourceExhausted(status)) return instance->Refusal(status, before, device);
+  SLUICE_RETURN_IF_ERROR(status);
+  SLUICE_RETURN_IF_ERROR(RefreshBudgets(device));  // What libraries took meanwhile shows in metrics.
   return instance;
 }
 
-absl::Status ModelInstance::BuildPlans(const InstanceOptions& options) {
+absl::Status ModelInstance::BuildPlans() {
   const bool batched = served_->max_batch_size >= 1;
   for (const auto& input_shapes : served_->shape_buckets) {
     std::vector<PreparedPlan>& plans = plans_.emplace_back();
@@ -53,10 +77,27 @@ absl::Status ModelInstance::BuildPlans(const InstanceOptions& options) {
                                                             shape.empty() ? "a scalar" : absl::StrCat(shape[0])));
         }
       }
+    }
+  }
+  all_plans_built_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status ModelInstance::CheckSlotsFit(gpu::Device& device) const {
+  const size_t device_bytes = SlotSum(&model::SlotMemory::device_bytes);
+  const size_t pinned_bytes = SlotSum(&model::SlotMemory::pinned_bytes);
+  if (SharesMemory(device)) return device.memory().CheckFits(device_bytes + pinned_bytes, gpu::MemoryKind::kSlots);
+  SLUICE_RETURN_IF_ERROR(device.memory().CheckFits(device_bytes, gpu::MemoryKind::kSlots));
+  return device.pinned_memory().CheckFits(pinned_bytes, gpu::MemoryKind::kSlots);
+}
+
+absl::Status ModelInstance::MakeSlots() {
+  for (std::vector<PreparedPlan>& plans : plans_) {
+    for (PreparedPlan& prepared : plans) {
       for (const RequestClass request_class : kRequestClasses) {
         const auto index = static_cast<size_t>(request_class);
         std::vector<std::unique_ptr<gpu::Slot>> slots;
-        for (int i = 0; i < options.slot_counts[index]; ++i) {
+        for (int i = 0; i < slot_counts_[index]; ++i) {
           SLUICE_ASSIGN_OR_RETURN(auto slot, prepared.plan->MakeSlot(request_class));
           slot_bytes_ += prepared.plan->slot_bytes();
           slots.push_back(std::move(slot));
@@ -66,6 +107,39 @@ absl::Status ModelInstance::BuildPlans(const InstanceOptions& options) {
     }
   }
   return absl::OkStatus();
+}
+
+size_t ModelInstance::SlotSum(size_t model::SlotMemory::*member, std::string* parts) const {
+  const auto count = static_cast<size_t>(std::accumulate(slot_counts_.begin(), slot_counts_.end(), 0));
+  size_t sum = 0;
+  for (const std::vector<PreparedPlan>& plans : plans_) {
+    for (const PreparedPlan& prepared : plans) {
+      if (prepared.plan == nullptr) continue;  // The one that could not be built.
+      const size_t bytes = prepared.plan->slot_memory().*member;
+      sum += count * bytes;
+      if (parts == nullptr) continue;
+      absl::StrAppend(parts, parts->empty() ? "" : " + ", count, " x ", bytes, " (rows: ", prepared.rows, ")");
+    }
+  }
+  return sum;
+}
+
+absl::Status ModelInstance::Refusal(const absl::Status& cause, const std::string& before, gpu::Device& device) const {
+  const size_t weights = device_model_->weight_bytes();
+  std::string needs = all_plans_built_ ? absl::StrCat("weights ", weights, " bytes")
+                                       : absl::StrCat("weights of at least ",
+                                                      std::max(weights, device_model_->constant_bytes()), " bytes");
+  const auto add_slots = [&](absl::string_view what, size_t model::SlotMemory::*member) {
+    std::string parts;
+    const size_t sum = SlotSum(member, &parts);
+    if (!parts.empty()) absl::StrAppend(&needs, ", ", what, " ", sum, " bytes = ", parts);
+  };
+  add_slots("slots", &model::SlotMemory::device_bytes);
+  add_slots("pinned memory of slots", &model::SlotMemory::pinned_bytes);
+  if (!all_plans_built_) absl::StrAppend(&needs, ", and slots of buckets that were not reached");
+  return absl::ResourceExhaustedError(absl::StrCat("model '", served_->name, "' version ", served_->version,
+                                                   " does not fit on ", device.info().name, ": ", cause.message(),
+                                                   ". It needs ", needs, ". Before it: ", before));
 }
 
 size_t ModelInstance::InputRowBytes(const PreparedPlan& plan, size_t input) const {

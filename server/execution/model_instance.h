@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,7 +39,8 @@ struct PreparedPlan {
 /// thread. The device, `model` and `served` must outlive it.
 class ModelInstance {
  public:
-  /// Builds every plan and slot. Any error leaves nothing behind.
+  /// Builds every plan and slot. RESOURCE_EXHAUSTED with the sum when they do not fit into the device's budgets, which
+  /// is known before the first slot is made. Any error leaves nothing behind.
   static absl::StatusOr<std::unique_ptr<ModelInstance>> Create(const model::Model& model, gpu::Device& device,
                                                                gpu::Device& host,
                                                                std::shared_ptr<const ServedModel> served,
@@ -60,12 +62,20 @@ class ModelInstance {
 
  private:
   ModelInstance() = default;
-  absl::Status BuildPlans(const InstanceOptions& options);
+  absl::Status BuildPlans();
+  absl::Status CheckSlotsFit(gpu::Device& device) const;
+  absl::Status MakeSlots();
+  /// What the plans' slots take, in bytes of the kind that `member` names; a text with the parts when `parts` is given.
+  size_t SlotSum(size_t model::SlotMemory::*member, std::string* parts = nullptr) const;
+  /// `cause` with what this model needs and what was in use before.
+  absl::Status Refusal(const absl::Status& cause, const std::string& before, gpu::Device& device) const;
 
   std::shared_ptr<const ServedModel> served_;
   std::unique_ptr<model::DeviceModel> device_model_;
   std::vector<std::vector<PreparedPlan>> plans_;
   std::vector<int64_t> plan_rows_;
+  std::array<int, kRequestClassCount> slot_counts_{};
+  bool all_plans_built_ = false;
   size_t slot_bytes_ = 0;
   MovingAverage copy_in_time_;
 };

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "server/container_memory.h"
 #include "server/execution/statistics.h"
 
 namespace sluice::server {
@@ -37,9 +38,13 @@ absl::Status Serving::StartDevices() {
        {"launchers", spin_.launchers},
        {"latency_threads", spin_.latency_threads},
        {"io_thread", spin_.io_thread}});
+  SLUICE_ASSIGN_OR_RETURN(host_memory_, MakeHostMemoryBudget(config_.pinned_memory_limit));
   for (size_t i = 0; i < specs_.size(); ++i) {
-    SLUICE_ASSIGN_OR_RETURN(auto device, MakeDevice(specs_[i], config_, clock_));
-    Log(Severity::kInfo, "device", {{"name", device->info().name}, {"description", device->info().description}});
+    SLUICE_ASSIGN_OR_RETURN(auto device, MakeDevice(specs_[i], config_, clock_, *host_memory_));
+    Log(Severity::kInfo, "device",
+        {{"name", device->info().name},
+         {"description", device->info().description},
+         {"memory", device->memory().ToString()}});
     SLUICE_ASSIGN_OR_RETURN(auto lanes,
                             DeviceLanes::Create(std::move(device), i, config_, clock_, metrics_, *expiry_, spin_));
     devices_.push_back(std::move(lanes));
@@ -227,6 +232,13 @@ absl::Status Serving::FillStatistics(const std::string& name, const std::string&
 std::vector<metrics::ReadingSample> Serving::Read() {
   std::vector<metrics::ReadingSample> samples;
   for (const auto& lanes : devices_) lanes->Read(samples);
+  const gpu::MemoryUse pinned = host_memory_->use();
+  for (const gpu::MemoryKind kind : gpu::kMemoryKinds) {
+    samples.push_back({metrics::Reading::kPinnedMemoryBytes,
+                       {std::string(gpu::MemoryKindName(kind))},
+                       static_cast<double>(pinned.counted_bytes[static_cast<size_t>(kind)])});
+  }
+  samples.push_back({metrics::Reading::kPinnedMemoryLimitBytes, {}, static_cast<double>(host_memory_->limit_bytes())});
   const auto spinning = [&](const char* role, size_t count) {
     samples.push_back({metrics::Reading::kPollingThreads, {role}, static_cast<double>(count)});
   };

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "gpu/memory_budget.h"
 #include "model/model.h"
 #include "server/config.h"
 #include "server/execution/device_lanes.h"
@@ -90,6 +91,7 @@ class Serving final : public InferenceBackend {
   std::atomic<bool> draining_ = false;
   uint64_t last_model_id_ = 0;
   SpinBudget spin_;
+  std::unique_ptr<gpu::MemoryBudget> host_memory_;  ///< Of pinned memory and host devices, which it outlives.
   std::unique_ptr<scheduler::ExpiryThread> expiry_;
   std::vector<std::unique_ptr<model::Model>> models_;  ///< Parsed files; the instances on the devices refer to them.
   std::vector<std::unique_ptr<DeviceLanes>> devices_;

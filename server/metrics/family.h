@@ -34,22 +34,25 @@ struct Family {
 
 /// Values that live elsewhere and are asked for at a scrape.
 enum class Reading : uint8_t {
-  kQueueDepth,         ///< class, device
-  kQueueLimit,         ///< class, device
-  kExecuting,          ///< class, device
-  kStreamPriority,     ///< class, device
-  kDeviceHealthy,      ///< device; 1 or 0
-  kDeviceMemoryBytes,  ///< device, kind
-  kGateGrants,         ///< device
-  kGateRefusals,       ///< device
-  kGateOwedGrants,     ///< device
-  kGateLapsedTokens,   ///< device
-  kGateUntracked,      ///< device
-  kLauncherUnits,      ///< device
-  kLauncherWaits,      ///< device
-  kPollingThreads,     ///< role
+  kQueueDepth,              ///< class, device
+  kQueueLimit,              ///< class, device
+  kExecuting,               ///< class, device
+  kStreamPriority,          ///< class, device
+  kDeviceHealthy,           ///< device; 1 or 0
+  kDeviceMemoryBytes,       ///< device, kind
+  kDeviceMemoryLimitBytes,  ///< device
+  kPinnedMemoryBytes,       ///< kind
+  kPinnedMemoryLimitBytes,  ///< none
+  kGateGrants,              ///< device
+  kGateRefusals,            ///< device
+  kGateOwedGrants,          ///< device
+  kGateLapsedTokens,        ///< device
+  kGateUntracked,           ///< device
+  kLauncherUnits,           ///< device
+  kLauncherWaits,           ///< device
+  kPollingThreads,          ///< role
 };
-inline constexpr size_t kReadingCount = 14;
+inline constexpr size_t kReadingCount = 17;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {
@@ -63,7 +66,7 @@ struct ReadingFacts {
   absl::string_view name;
   absl::string_view help;
   FamilyType type;
-  absl::string_view labels[2];  ///< Empty: not used.
+  absl::string_view labels[2];  ///< Empty: not used; the first is used before the second.
 };
 const ReadingFacts& FactsOf(Reading reading);
 

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics/metrics.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -98,7 +100,9 @@ void Metrics::CollectReadings(std::vector<Family>& families) const {
     if (entry->removed) continue;
     for (ReadingSample& sample : entry->source()) {
       const ReadingFacts& facts = FactsOf(sample.reading);
-      if (sample.labels.size() != (facts.labels[1].empty() ? 1 : 2)) continue;
+      const auto label_count = std::count_if(std::begin(facts.labels), std::end(facts.labels),
+                                             [](absl::string_view label) { return !label.empty(); });
+      if (sample.labels.size() != static_cast<size_t>(label_count)) continue;
       for (std::string& label : sample.labels) label = SanitizeLabel(label);
       values[static_cast<size_t>(sample.reading)][std::move(sample.labels)] = sample.value;
     }

@@ -9,7 +9,9 @@ namespace sluice::gpu::conformance {
 BackendUnderTest MakeBackend(const std::string& module_path) {
   return {.name = "cuda",
           .create = [module_path](const Clock& clock) -> absl::StatusOr<std::unique_ptr<Device>> {
-            absl::StatusOr<std::unique_ptr<Device>> device = LoadCudaDevice(module_path, 0, clock);
+            // Less than any GPU of a server has, so that the tests of refusals show who refuses.
+            const CudaDeviceOptions options = {.memory_limit_bytes = size_t{16} << 30};
+            absl::StatusOr<std::unique_ptr<Device>> device = LoadCudaDevice(module_path, 0, clock, options);
             if (absl::IsFailedPrecondition(device.status())) return absl::NotFoundError(device.status().message());
             return device;
           },

@@ -154,6 +154,67 @@ TEST_F(MemorySuite, AllocateAndFreeLeaksNothing) {
   }
 }
 
+// Goal: every byte shows under what it is for while it lives, and in no other place. Method: allocate of each kind,
+// look at both budgets, free, look again.
+TEST_F(MemorySuite, CountsWhatMemoryIsFor) {
+  MemoryBudget& memory = device().memory();
+  MemoryBudget& pinned = device().pinned_memory();
+  const auto of = [](const MemoryUse& use, MemoryKind kind) { return use.counted_bytes[static_cast<size_t>(kind)]; };
+  const MemoryUse memory_before = memory.use();
+  const MemoryUse pinned_before = pinned.use();
+  for (const MemoryKind kind : kMemoryKinds) {
+    ASSERT_OK_AND_ASSIGN(DeviceBuffer buffer, device().AllocateDevice(4097, kind));
+    ASSERT_OK_AND_ASSIGN(PinnedBuffer staging, device().AllocatePinned(333, kind));
+    const bool shared = &memory == &pinned;
+    for (const MemoryKind other : kMemoryKinds) {
+      const size_t device_bytes = other == kind ? 4097 : 0;
+      const size_t pinned_bytes = other == kind ? 333 : 0;
+      EXPECT_EQ(of(memory.use(), other) - of(memory_before, other), device_bytes + (shared ? pinned_bytes : 0));
+      EXPECT_EQ(of(pinned.use(), other) - of(pinned_before, other), pinned_bytes + (shared ? device_bytes : 0));
+    }
+  }
+  EXPECT_EQ(memory.use().counted_bytes, memory_before.counted_bytes);
+  EXPECT_EQ(pinned.use().counted_bytes, pinned_before.counted_bytes);
+}
+
+// Goal: the sum adds up with what the device's owner says: memory we count is not in the rest as well. Method: ask
+// before and after 64 MiB; the rest may move by the driver's rounding only.
+TEST_F(MemorySuite, CountedMemoryIsNotInTheRest) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  constexpr size_t kRounding = size_t{8} << 20;
+  MemoryBudget& memory = device().memory();
+  ASSERT_OK(memory.Refresh());
+  const MemoryUse before = memory.use();
+  {
+    ASSERT_OK_AND_ASSIGN(DeviceBuffer buffer, device().AllocateDevice(kBytes, MemoryKind::kWeights));
+    ASSERT_OK(memory.Refresh());
+    const MemoryUse during = memory.use();
+    EXPECT_EQ(during.counted() - before.counted(), kBytes);
+    EXPECT_LE(during.uncounted_bytes, before.uncounted_bytes + kRounding);
+    EXPECT_GE(during.uncounted_bytes + kRounding, before.uncounted_bytes);
+    EXPECT_LE(during.total(), memory.limit_bytes() + during.uncounted_bytes);
+  }
+  ASSERT_OK(memory.Refresh());
+  EXPECT_EQ(memory.use().counted(), before.counted());
+  EXPECT_LE(memory.use().uncounted_bytes, before.uncounted_bytes + kRounding);
+}
+
+// Goal: what exceeds the limit is refused with the sum before anything is taken, any number of times. Method: one byte
+// more than fits, fifty times; then memory that fits.
+TEST_F(MemorySuite, RefusalsTakeNothing) {
+  MemoryBudget& memory = device().memory();
+  ASSERT_OK(memory.Refresh());
+  const MemoryUse before = memory.use();
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_THAT(device().AllocateDevice(memory.limit_bytes() + 1, MemoryKind::kWeights),
+                StatusIs(absl::StatusCode::kResourceExhausted, ::testing::HasSubstr("bytes in use = weights ")));
+    EXPECT_THAT(device().AllocatePinned(device().pinned_memory().limit_bytes() + 1, MemoryKind::kSlots),
+                StatusIs(absl::StatusCode::kResourceExhausted, ::testing::HasSubstr(" + slots ")));
+  }
+  EXPECT_EQ(memory.use().counted_bytes, before.counted_bytes);
+  EXPECT_OK(device().AllocateDevice(4096, MemoryKind::kSlots));
+}
+
 // Goal: freeing what is not ours is an error, not a crash. Method: an address in the middle of a buffer.
 TEST_F(MemorySuite, ForeignMemoryIsRefused) {
   StagedBuffer buffer = MakeBuffer(4096);

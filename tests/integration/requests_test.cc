@@ -46,6 +46,24 @@ TEST_F(ServerTest, AnswersWithTheRightNumbers) {
   }
 }
 
+TEST_F(ServerTest, RefusesAModelThatDoesNotFitAndServesTheOthers) {
+  AddToRepository(repository_, "big", ChainModel(512, 2), "max_batch_size: 1\n");  // 1 MiB of weights
+  server::ServerConfig config = SmallConfig();
+  config.pinned_memory_limit = 1 << 20;
+  Start(config);
+  EXPECT_TRUE(Infer(Request("double", 3)).ok());
+  const grpc::Status refused = Infer(Request("big", 1));
+  EXPECT_THAT(refused.error_code(), AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::NOT_FOUND));
+  EXPECT_EQ(Metric("sluice_pinned_memory_limit_bytes", {}), 1 << 20);
+  EXPECT_EQ(Metric("sluice_device_memory_limit_bytes", {"device=\"host:0\""}), 1 << 20);
+  const double weights = Metric("sluice_device_memory_bytes", {"kind=\"weights\""});
+  EXPECT_GE(weights, kChainWidth * kChainWidth * sizeof(float));
+  EXPECT_LT(weights, 512 * 512 * sizeof(float)) << "nothing of the refused model is left";
+  EXPECT_GT(Metric("sluice_device_memory_bytes", {"kind=\"slots\""}), 0);
+  EXPECT_EQ(Metric("sluice_device_memory_bytes", {"kind=\"other\""}), 0);
+  EXPECT_EQ(Metric("sluice_pinned_memory_bytes", {}), Metric("sluice_device_memory_bytes", {}));
+}
+
 TEST_F(ServerTest, CutsALargeRequestAndPutsItTogetherAgain) {
   Start(SmallConfig());
   for (const char* class_word : {"latency", "standard", "batch"}) {

@@ -208,16 +208,16 @@ absl::StatusOr<TimedEvent> FaultyDevice::CreateTimedEvent() {
   return Keep(timed_events_, key, std::move(made));
 }
 
-absl::StatusOr<DeviceBuffer> FaultyDevice::AllocateDevice(size_t size_bytes) {
+absl::StatusOr<DeviceBuffer> FaultyDevice::AllocateDevice(size_t size_bytes, MemoryKind kind) {
   SLUICE_RETURN_IF_ERROR(Count(DeviceMethod::kAllocateDevice));
-  absl::StatusOr<DeviceBuffer> made = inner_->AllocateDevice(size_bytes);
+  absl::StatusOr<DeviceBuffer> made = inner_->AllocateDevice(size_bytes, kind);
   const void* key = made.ok() ? made->view().data : nullptr;
   return Keep(device_memory_, key, std::move(made));
 }
 
-absl::StatusOr<PinnedBuffer> FaultyDevice::AllocatePinned(size_t size_bytes) {
+absl::StatusOr<PinnedBuffer> FaultyDevice::AllocatePinned(size_t size_bytes, MemoryKind kind) {
   SLUICE_RETURN_IF_ERROR(Count(DeviceMethod::kAllocatePinned));
-  absl::StatusOr<PinnedBuffer> made = inner_->AllocatePinned(size_bytes);
+  absl::StatusOr<PinnedBuffer> made = inner_->AllocatePinned(size_bytes, kind);
   const void* key = made.ok() ? made->view().data : nullptr;
   return Keep(pinned_memory_, key, std::move(made));
 }

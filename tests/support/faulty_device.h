@@ -78,7 +78,7 @@ class FaultyDevice final : public Device {
   /// Every stream reads back this priority: a device that ignores what was asked for.
   void ForcePriority(int number) { forced_priority_.store(number, std::memory_order_relaxed); }
 
-  /// Calls counted so far: all but info, lost, kernels and StampToTime.
+  /// Calls counted so far: all but info, lost, kernels, the budgets and StampToTime.
   int call_count() const;
   int call_count(DeviceMethod method) const;
   /// Streams, events, graphs and buffers that exist.
@@ -87,13 +87,17 @@ class FaultyDevice final : public Device {
   const DeviceInfo& info() const override { return inner_->info(); }
   bool lost() const override { return lost_.load(std::memory_order_acquire) || inner_->lost(); }
   KernelLibrary& kernels() override { return inner_->kernels(); }
+  MemoryBudget& memory() override { return inner_->memory(); }
+  MemoryBudget& pinned_memory() override { return inner_->pinned_memory(); }
   absl::StatusOr<Stream> CreateStream(StreamPriority priority) override;
   absl::StatusOr<StreamRef> ThreadStream() override;
   absl::StatusOr<int> ReadPriority(StreamRef stream) override;
   absl::StatusOr<Event> CreateEvent(WaitMode mode) override;
   absl::StatusOr<TimedEvent> CreateTimedEvent() override;
-  absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes) override;
-  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes) override;
+  using Device::AllocateDevice;
+  using Device::AllocatePinned;
+  absl::StatusOr<DeviceBuffer> AllocateDevice(size_t size_bytes, MemoryKind kind) override;
+  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t size_bytes, MemoryKind kind) override;
   absl::Status CopyToDevice(StreamRef stream, PinnedSpan source, DeviceSpan destination) override;
   absl::Status CopyToHost(StreamRef stream, DeviceSpan source, PinnedSpan destination) override;
   absl::Status Launch(StreamRef stream, const Kernel& kernel, const KernelArgs& args) override;

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model_harness.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gpu/kernels/host_library.h"
 #include "model/graph_builder.h"
@@ -30,7 +32,9 @@ absl::StatusOr<Graph> ModelTest::BuildGraphOf(const std::string& file) {
 
 absl::StatusOr<std::unique_ptr<Model>> ModelTest::Load(const std::string& file) {
   const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = ::testing::TempDir() + info->test_suite_name() + "." + info->name() + ".onnx";
+  std::string file_name = absl::StrCat(info->test_suite_name(), ".", info->name(), ".onnx");
+  std::replace(file_name.begin(), file_name.end(), '/', '.');  // Of a test with parameters.
+  const std::string path = ::testing::TempDir() + file_name;
   std::ofstream(path, std::ios::binary | std::ios::trunc) << file;
   auto model = LoadOnnxModel(path);
   std::remove(path.c_str());  // The mapping keeps the bytes.

@@ -14,8 +14,8 @@ namespace {
 TEST(HostMemoryTest, KeepsItsLimit) {
   HostMemory memory(1000);
   ASSERT_OK_AND_ASSIGN(std::byte* const first, memory.Allocate(600));
-  EXPECT_THAT(memory.Allocate(401),
-              StatusIs(absl::StatusCode::kResourceExhausted, ::testing::HasSubstr("600 of 1000")));
+  EXPECT_THAT(memory.Allocate(401), StatusIs(absl::StatusCode::kResourceExhausted,
+                                             ::testing::HasSubstr("limit 1000 bytes, 600 bytes in use")));
   ASSERT_OK_AND_ASSIGN(std::byte* const second, memory.Allocate(400));
   EXPECT_EQ(memory.allocated_bytes(), 1000u);
   EXPECT_EQ(memory.allocation_count(), 2u);

@@ -62,6 +62,12 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--devices", "host:0"}, "--devices"},
       {{"--model-repository", "m", "--devices", "host:9"}, "--devices"},
       {{"--model-repository", "m", "--devices", "tpu"}, "--devices"},
+      {{"--model-repository", "m", "--gpu-memory-limit", "8"}, "--gpu-memory-limit"},
+      {{"--model-repository", "m", "--gpu-memory-limit", "-1"}, "--gpu-memory-limit"},
+      {{"--model-repository", "m", "--gpu-memory-limit", "20 parsecs"}, "--gpu-memory-limit"},
+      {{"--model-repository", "m", "--gpu-memory-limit", "2PiB"}, "--gpu-memory-limit"},
+      {{"--model-repository", "m", "--pinned-memory-limit", "1023KiB"}, "--pinned-memory-limit"},
+      {{"--model-repository", "m", "--pinned-memory-limit", "99999999999999999999"}, "--pinned-memory-limit"},
       {{"--model-repository", "m", "--turbo"}, "--turbo"},
   };
   for (const auto& [arguments, word] : table) {
@@ -70,6 +76,23 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
     EXPECT_EQ(flags.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(flags.status().message()), HasSubstr(word));
   }
+}
+
+TEST(ParseFlags, ReadsMemoryLimitsWithUnits) {
+  const std::vector<std::pair<const char*, int64_t>> table = {{"0", 0},
+                                                              {"1048576", 1 << 20},
+                                                              {"8GiB", int64_t{8} << 30},
+                                                              {"8 gib", int64_t{8} << 30},
+                                                              {"500MB", 500'000'000},
+                                                              {"2TiB", int64_t{2} << 40}};
+  for (const auto& [text, bytes] : table) {
+    const auto flags = Parse({"--model-repository", "m", "--gpu-memory-limit", text, "--pinned-memory-limit", text});
+    ASSERT_TRUE(flags.ok()) << text << ": " << flags.status();
+    EXPECT_EQ(flags->config.gpu_memory_limit, bytes) << text;
+    EXPECT_EQ(flags->config.pinned_memory_limit, bytes) << text;
+  }
+  EXPECT_EQ(ServerConfig().gpu_memory_limit, 0);
+  EXPECT_EQ(ServerConfig().pinned_memory_limit, 0);
 }
 
 TEST(ParseFlags, HealthcheckNeedsNoRepository) {
