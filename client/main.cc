@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   sluice::client::AddStatusCommand(app, exit_code);
   sluice::client::AddLoadCommand(app, exit_code);
   sluice::client::AddHealthCommand(app, exit_code);
+  sluice::client::AddTraceCommand(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

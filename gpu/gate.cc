@@ -101,14 +101,40 @@ void Gate::Reannounce(GateToken token, Time ready_at) {
   WakeWaiters();
 }
 
+void Gate::CountIn() {
+  const bool first = on_device_.fetch_add(1, std::memory_order_acq_rel) == 0;
+  if (!first || timeline_ == nullptr || !timeline_->recording()) return;
+  closed_since_ns_.store(timeline_->Now().nanoseconds(), std::memory_order_release);
+}
+
+void Gate::CountOut() {
+  if (timeline_ == nullptr || !timeline_->recording()) {
+    on_device_.fetch_sub(1, std::memory_order_acq_rel);
+    return;
+  }
+  // Read first: once the count is 0 the next one to enter may write it. It is missing here only when who wrote it did
+  // so after this load and has left since.
+  int64_t since = closed_since_ns_.load(std::memory_order_acquire);
+  if (on_device_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (since == 0) since = closed_since_ns_.load(std::memory_order_acquire);
+  TimelineRecord record;
+  record.start = Time::FromNanoseconds(since);
+  record.end = timeline_->Now();
+  record.kind = SpanKind::kGateClosed;
+  record.request_class = RequestClass::kLatency;
+  closed_since_ns_.compare_exchange_strong(since, 0, std::memory_order_acq_rel);
+  // Closed before the recording began: nobody knows since when.
+  if (record.start >= timeline_->started() && record.start <= record.end) timeline_->Add(record);
+}
+
 void Gate::EnterDevice(GateToken token) {
-  on_device_.fetch_add(1, std::memory_order_acq_rel);
+  CountIn();
   if (token) {
     TokenPlace& place = places_[(token.value & kIndexMask) - 1];
     int64_t ready = place.ready_ns.load(std::memory_order_acquire);
     uint32_t expected = token.value;
     if (!place.owner.compare_exchange_strong(expected, token.value | kEntered, std::memory_order_acq_rel)) {
-      on_device_.fetch_sub(1, std::memory_order_acq_rel);
+      CountOut();
       WakeWaiters();
       return;
     }
@@ -121,7 +147,7 @@ void Gate::EnterDevice(GateToken token) {
 void Gate::Release(GateToken token, bool entered_device) {
   if (!token) {
     if (!entered_device) return;
-    on_device_.fetch_sub(1, std::memory_order_acq_rel);
+    CountOut();
   } else {
     const uint32_t index = (token.value & kIndexMask) - 1;
     TokenPlace& place = places_[index];
@@ -130,7 +156,7 @@ void Gate::Release(GateToken token, bool entered_device) {
       if ((owner & ~kEntered) != token.value) return;  // Released before.
     } while (!place.owner.compare_exchange_weak(owner, 0, std::memory_order_acq_rel));
     place.ready_ns.store(kNever, std::memory_order_release);
-    if ((owner & kEntered) != 0) on_device_.fetch_sub(1, std::memory_order_acq_rel);
+    if ((owner & kEntered) != 0) CountOut();
     claimed_[index / 64].fetch_and(~(uint64_t{1} << (index % 64)), std::memory_order_acq_rel);
   }
   WakeWaiters();

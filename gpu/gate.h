@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/request_class.h"
 #include "base/wakeup.h"
+#include "gpu/timeline.h"
 
 namespace sluice::gpu {
 
@@ -71,6 +72,10 @@ class Gate {
   explicit Gate(const GateOptions& options);
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
+
+  /// Where to record when the gate was closed: from the first token on the device to the last release. Before anything
+  /// else is called; it must outlive the gate.
+  void SetTimeline(Timeline* timeline) { timeline_ = timeline; }
 
   // Latency side.
   /// A latency request is complete; its work is predicted to reach the GPU at `ready_at`.
@@ -159,6 +164,8 @@ class Gate {
   Verdict Judge(Engine engine, RequestClass request_class, int64_t cost_ns, int64_t now_ns);
   void HoldBack(EngineState& engine);
   Grant Refuse(int64_t retry_ns);
+  void CountIn();
+  void CountOut();
   void WakeWaiters();
 
   const GateOptions options_;
@@ -167,7 +174,10 @@ class Gate {
   const int64_t owed_wait_ns_;
   const int64_t debt_bound_ns_;  ///< One second's share.
 
+  Timeline* timeline_ = nullptr;
+
   alignas(64) std::atomic<int> on_device_ = 0;
+  std::atomic<int64_t> closed_since_ns_ = 0;  ///< For the timeline, only while it records; 0: not known.
   std::atomic<uint64_t> entries_ = 0;
   std::atomic<int> standard_waiting_ = 0;
   std::atomic<bool> latency_capable_ = false;

@@ -24,22 +24,29 @@ constexpr int kMaxLatencyStreams = 64;
 absl::StatusOr<StageTimes> ReadStageTimes(Device& device, const Execution& execution) {
   const Slot& slot = *execution.slot;
   StageTimes times;
+  times.submitted = execution.submitted;
   const StampPage& stamps = slot.stamps();
   const auto between = [](uint64_t from, uint64_t to) {
     return absl::Nanoseconds(std::max<int64_t>(static_cast<int64_t>(to - from), 0));
   };
   times.compute = between(stamps.first_kernel, stamps.last_kernel);
+  times.compute_start = device.StampToTime(stamps.first_kernel);
   // Clocks of host and device agree to some microseconds only.
   if (slot.graph_copies) {
     times.h2d = between(stamps.copy_in_start, stamps.first_kernel);
     times.d2h = between(stamps.last_kernel, stamps.copy_out_end);
-    times.gpu_wait = std::max(device.StampToTime(stamps.copy_in_start) - execution.submitted, absl::ZeroDuration());
+    times.h2d_start = device.StampToTime(stamps.copy_in_start);
+    times.d2h_start = times.compute_start + times.compute;
+    times.copy_clock = SpanClock::kDevice;
+    times.gpu_wait = std::max(times.h2d_start - execution.submitted, absl::ZeroDuration());
     return times;
   }
   SLUICE_ASSIGN_OR_RETURN(times.h2d, device.Elapsed(slot.h2d_start, slot.h2d_end));
   SLUICE_ASSIGN_OR_RETURN(times.d2h, device.Elapsed(slot.d2h_start, slot.d2h_end));
-  times.gpu_wait =
-      std::max(device.StampToTime(stamps.first_kernel) - execution.submitted - times.h2d, absl::ZeroDuration());
+  times.gpu_wait = std::max(times.compute_start - execution.submitted - times.h2d, absl::ZeroDuration());
+  // Events say how long a copy took, not when. Progress noted when it was begun; a latency copy is issued at once.
+  times.h2d_start = std::max(execution.submitted, execution.progress.copy_in_at());
+  times.d2h_start = std::max(times.compute_start + times.compute, execution.progress.copy_out_at());
   return times;
 }
 
@@ -89,12 +96,13 @@ class StreamRotation {
 
 class LatencyLane final : public Lane {
  public:
-  LatencyLane(Device& device, Gate& gate, const Clock& clock, std::vector<Stream> streams, int polling_threads)
+  LatencyLane(Device& device, Gate& gate, const Clock& clock, std::vector<Stream> streams, const LaneOptions& options)
       : Lane(RequestClass::kLatency),
         device_(device),
         gate_(gate),
         clock_(clock),
-        most_polling_(polling_threads),
+        timeline_(options.timeline),
+        most_polling_(options.polling_threads),
         streams_(std::move(streams)) {}
 
   void Begin(Execution& execution) override {
@@ -118,6 +126,7 @@ class LatencyLane final : public Lane {
     }
     absl::StatusOr<StageTimes> times = Conclude(device_, execution);
     ReleaseToken(execution);
+    if (timeline_ != nullptr && timeline_->recording() && times.ok()) RecordGraph(execution, *times);
     return times;
   }
 
@@ -167,6 +176,19 @@ class LatencyLane final : public Lane {
     return *over ? absl::OkStatus() : device_.Synchronize(event);
   }
 
+  void RecordGraph(const Execution& execution, const StageTimes& times) {
+    const bool copies = execution.slot->graph_copies;
+    TimelineRecord record;
+    record.start = copies ? times.h2d_start : times.compute_start;
+    record.end = copies ? times.d2h_start + times.d2h : times.compute_start + times.compute;
+    record.request = execution.request;
+    record.track = reinterpret_cast<uintptr_t>(execution.stream.handle);  // any thread issues to it
+    record.kind = SpanKind::kGraph;
+    record.request_class = RequestClass::kLatency;
+    record.clock = SpanClock::kDevice;
+    timeline_->Add(record);
+  }
+
   void ReleaseToken(Execution& execution) {
     gate_.Release(std::exchange(execution.token, {}), std::exchange(execution.entered_device, false));
   }
@@ -174,6 +196,7 @@ class LatencyLane final : public Lane {
   Device& device_;
   Gate& gate_;
   const Clock& clock_;
+  Timeline* const timeline_;
   const int most_polling_;
   std::atomic<int> polling_ = 0;
   StreamRotation streams_;
@@ -181,12 +204,13 @@ class LatencyLane final : public Lane {
 
 class StandardLane final : public Lane {
  public:
-  StandardLane(Device& device, Gate& gate, const Clock& clock)
+  StandardLane(Device& device, Gate& gate, const Clock& clock, Timeline* timeline)
       : Lane(RequestClass::kStandard), device_(device), gate_(gate), clock_(clock) {
     context_.device = &device;
     context_.gate = &gate;
     context_.clock = &clock;
     context_.request_class = RequestClass::kStandard;
+    context_.timeline = timeline;
   }
 
   void Begin(Execution& execution) override {
@@ -196,7 +220,7 @@ class StandardLane final : public Lane {
     execution.status = stream.status();
     if (!stream.ok()) return;
     execution.stream = *stream;
-    execution.progress.Start(context_, *execution.slot, *stream, execution.stop);
+    execution.progress.Start(context_, *execution.slot, *stream, execution.stop, execution.request);
     IssueAll(execution.progress, execution.stop != nullptr);
   }
 
@@ -291,7 +315,7 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(RequestClass request_class, D
                                                    Launcher& launcher, const Clock& clock, const LaneOptions& options) {
   switch (request_class) {
     case RequestClass::kStandard:
-      return std::make_unique<StandardLane>(device, gate, clock);
+      return std::make_unique<StandardLane>(device, gate, clock, options.timeline);
     case RequestClass::kBatch:
       return std::make_unique<BatchLane>(device, launcher, clock);
     case RequestClass::kLatency:
@@ -306,7 +330,7 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(RequestClass request_class, D
     SLUICE_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(StreamPriority::kHigh));
     streams.push_back(std::move(stream));
   }
-  return std::make_unique<LatencyLane>(device, gate, clock, std::move(streams), options.polling_threads);
+  return std::make_unique<LatencyLane>(device, gate, clock, std::move(streams), options);
 }
 
 }  // namespace sluice::gpu

@@ -15,6 +15,7 @@
 #include "gpu/gate.h"
 #include "gpu/progress.h"
 #include "gpu/slot.h"
+#include "gpu/timeline.h"
 
 namespace sluice::gpu {
 
@@ -24,6 +25,10 @@ class Launcher;
 /// time of the copy in; compute is from the first stamp to the last.
 struct StageTimes {
   absl::Duration h2d, gpu_wait, compute, d2h;
+  /// Where they lie on the process's clock. compute_start is a stamp of the device; the other two only where the graph
+  /// moves inputs and outputs itself, else they are what the host saw and good for a timeline only.
+  Time submitted, h2d_start, compute_start, d2h_start;
+  SpanClock copy_clock = SpanClock::kDeviceLength;
 };
 
 /// One slot in flight, from Begin to Finish. Owned by the request thread that runs it; not moved in between.
@@ -31,6 +36,7 @@ struct Execution {
   Slot* slot = nullptr;
   GateToken token;                          ///< Latency class only.
   const std::atomic<bool>* stop = nullptr;  ///< Looked at between units; may be null.
+  uint64_t request = 0;                     ///< Its first request's id, for the timeline.
   // Set by the lane.
   Time submitted;
   bool entered_device = false;
@@ -47,6 +53,7 @@ struct LaneOptions {
   /// So many latency threads poll while their execution is on the device, each taking a CPU; the others sleep, and wake
   /// some tens of microseconds late.
   int polling_threads = 0;
+  Timeline* timeline = nullptr;  ///< May be null; else it must outlive the lane.
 };
 
 /// One class on one device: its streams and how executions run on them. Purpose: turn a filled slot into outputs.

@@ -22,6 +22,7 @@ Launcher::Launcher(Device& device, Gate& gate, const Clock& clock, const Launche
   context_.gate = &gate;
   context_.clock = &clock;
   context_.request_class = RequestClass::kBatch;
+  context_.timeline = options.timeline;
 }
 
 absl::StatusOr<std::unique_ptr<Launcher>> Launcher::Create(Device& device, Gate& gate, const Clock& clock,
@@ -137,7 +138,7 @@ void Launcher::Activate(Execution& execution) {
   stream_taken_[index] = true;
   active_.push_back({.execution = &execution, .stream_index = index});
   executions_.fetch_add(1, std::memory_order_relaxed);
-  execution.progress.Start(context_, *execution.slot, streams_[index], execution.stop);
+  execution.progress.Start(context_, *execution.slot, streams_[index], execution.stop, execution.request);
 }
 
 bool Launcher::AdvanceAll() {

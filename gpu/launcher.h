@@ -18,12 +18,14 @@
 #include "gpu/gate.h"
 #include "gpu/lane.h"
 #include "gpu/progress.h"
+#include "gpu/timeline.h"
 
 namespace sluice::gpu {
 
 struct LauncherOptions {
-  int stream_count = 2;  ///< 2 to 4: executions whose copies and units overlap.
-  bool spin = false;     ///< Polls while there is work instead of blocking; takes a CPU.
+  int stream_count = 2;          ///< 2 to 4: executions whose copies and units overlap.
+  bool spin = false;             ///< Polls while there is work instead of blocking; takes a CPU.
+  Timeline* timeline = nullptr;  ///< May be null; else it must outlive the launcher.
 };
 
 /// For metrics; `yields` counts waits for the gate with nothing in flight.

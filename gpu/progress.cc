@@ -33,12 +33,16 @@ UnitTimes UnitMeter::times() const {
           .most = absl::Nanoseconds(most_ns_.load(std::memory_order_relaxed))};
 }
 
-void Progress::Start(LaneContext& context, Slot& slot, StreamRef stream, const std::atomic<bool>* stop) {
+void Progress::Start(LaneContext& context, Slot& slot, StreamRef stream, const std::atomic<bool>* stop,
+                     uint64_t request) {
   *this = Progress();
   context_ = &context;
   slot_ = &slot;
   stream_ = stream;
   stop_ = stop;
+  request_ = request;
+  track_ = TrackOf(stream.handle);
+  if (Recording()) copy_in_at_ = context.clock->Now();
   const bool unified = context.device->info().unified_memory;
   if (!unified) chunks_ = ChunkCursor(slot.inputs);
   if (slot.unit_done.size() != slot.units.size() || slot.unit_graphs.size() != slot.units.size() ||
@@ -80,6 +84,7 @@ Step Progress::Advance() {
         return EndWith(std::move(status));
       }
       phase_ = Phase::kCopyOut;
+      if (Recording()) copy_out_at_ = context_->clock->Now();
       return {.kind = StepKind::kIssued};
     case Phase::kCopyOut:
       if (!chunks_.done()) return IssueChunk(Engine::kDeviceToHost);
@@ -131,6 +136,7 @@ Step Progress::IssueChunk(Engine engine) {
   Mark wanted;
   wanted.engine = engine;
   wanted.size_bytes = size_bytes;
+  wanted.index = static_cast<uint32_t>(chunk_index_);
   wanted.predicted = context_->copy_times.Predicted(engine, size_bytes);
   const Grant grant = Ask(wanted);
   if (!grant.granted) return {.kind = StepKind::kRefused, .retry_at = grant.retry_at};
@@ -153,6 +159,7 @@ Step Progress::IssueUnit() {
   if (in_flight_ == kMaxInFlight) return {.kind = StepKind::kWaiting};
   const Unit& unit = slot_->units[next_unit_];
   Mark wanted;
+  wanted.index = static_cast<uint32_t>(next_unit_);
   wanted.average = unit.predicted;
   if (unit.predicted != nullptr) wanted.predicted = unit.predicted->value();
   const Grant grant = Ask(wanted);
@@ -249,6 +256,8 @@ void Progress::CompleteOldest(size_t count) {
       std::max(now - std::max(mark(0).issued_at, gate.last_completion(engine)), absl::ZeroDuration());
   absl::Duration predicted;
   bool undisturbed = true;
+  const bool recording = Recording();
+  Time begun = now - elapsed;
   for (size_t age = 0; age < count; ++age) {
     predicted += std::max(mark(age).predicted, kLeastShare);
     undisturbed = undisturbed && mark(age).undisturbed && mark(age).latency_entries == gate.latency_entries();
@@ -256,15 +265,38 @@ void Progress::CompleteOldest(size_t count) {
   for (; count > 0; --count, --in_flight_, ++first_) {
     const Mark& oldest = mark(0);
     const absl::Duration weight = std::max(oldest.predicted, kLeastShare);
+    const absl::Duration share = elapsed * (absl::ToDoubleSeconds(weight) / absl::ToDoubleSeconds(predicted));
     // Latency work between issue and end would be counted as the unit's own.
-    const absl::Duration measured =
-        undisturbed ? elapsed * (absl::ToDoubleSeconds(weight) / absl::ToDoubleSeconds(predicted)) : weight;
+    const absl::Duration measured = undisturbed ? share : weight;
+    if (recording) {
+      RecordOldest(begun, std::min(begun + share, now), undisturbed ? measured : absl::ZeroDuration());
+      begun = std::min(begun + share, now);
+    }
     gate.Complete(engine, context_->request_class, oldest.predicted, std::max(measured, absl::Nanoseconds(1)), now);
     if (!undisturbed) continue;
     context_->meters[static_cast<size_t>(engine)].Add(measured);
     if (oldest.average != nullptr) oldest.average->Add(measured);
     if (oldest.size_bytes > 0) context_->copy_times.Add(engine, oldest.size_bytes, measured);
   }
+}
+
+/// What the host saw: the end is when it looked, and several that ended between two looks share the time.
+void Progress::RecordOldest(Time start, Time end, absl::Duration measured) const {
+  const Mark& oldest = mark(0);
+  TimelineRecord record;
+  record.start = start;
+  record.end = end;
+  record.request = request_;
+  record.track = track_;
+  record.predicted = oldest.predicted;
+  record.measured = measured;
+  record.amount = oldest.size_bytes;
+  record.index = oldest.index;
+  record.kind = oldest.engine == Engine::kCompute        ? SpanKind::kUnit
+                : oldest.engine == Engine::kHostToDevice ? SpanKind::kChunkIn
+                                                         : SpanKind::kChunkOut;
+  record.request_class = context_->request_class;
+  context_->timeline->Add(record);
 }
 
 EventRef Progress::blocking_event() const {

@@ -15,6 +15,7 @@
 #include "gpu/device.h"
 #include "gpu/gate.h"
 #include "gpu/slot.h"
+#include "gpu/timeline.h"
 #include "gpu/transfer.h"
 
 namespace sluice::gpu {
@@ -44,6 +45,7 @@ struct LaneContext {
   Gate* gate = nullptr;
   const Clock* clock = nullptr;
   RequestClass request_class = RequestClass::kStandard;
+  Timeline* timeline = nullptr;  ///< May be null.
   CopyTimes copy_times;
   std::array<UnitMeter, kEngineCount> meters;
 };
@@ -69,8 +71,9 @@ class Progress {
  public:
   static constexpr size_t kMaxInFlight = 32;
 
-  /// `stop` may be null; once true, units not yet issued are left out and the status is CANCELLED.
-  void Start(LaneContext& context, Slot& slot, StreamRef stream, const std::atomic<bool>* stop);
+  /// `stop` may be null; once true, units not yet issued are left out and the status is CANCELLED. `request` is only
+  /// for the timeline. On the thread that will call Reap.
+  void Start(LaneContext& context, Slot& slot, StreamRef stream, const std::atomic<bool>* stop, uint64_t request = 0);
   /// Issues the next thing if the gate grants it.
   Step Advance();
   /// Returns to the gate what is over. True when something was.
@@ -88,6 +91,9 @@ class Progress {
   const absl::Status& status() const { return status_; }
   StreamRef stream() const { return stream_; }
   bool done_recorded() const { return done_recorded_; }
+  /// When the copies in and out were begun, for the timeline; zero when it was not recording then.
+  Time copy_in_at() const { return copy_in_at_; }
+  Time copy_out_at() const { return copy_out_at_; }
 
  private:
   enum class Phase : uint8_t { kCopyIn, kInputsArriving, kUnits, kKernelsRunning, kCopyOut, kEnding };
@@ -99,6 +105,7 @@ class Progress {
     absl::Duration predicted;
     Time issued_at;
     uint64_t latency_entries = 0;
+    uint32_t index = 0;        ///< Of the unit or chunk in its execution.
     bool undisturbed = false;  ///< No latency work was on the device when it was issued.
   };
 
@@ -114,6 +121,8 @@ class Progress {
   Step Seen(EventRef event, Phase next);
   void TakeBackNewest();
   void CompleteOldest(size_t count);
+  bool Recording() const { return context_->timeline != nullptr && context_->timeline->recording(); }
+  void RecordOldest(Time start, Time end, absl::Duration measured) const;
   void AwaitAll();
 
   LaneContext* context_ = nullptr;
@@ -125,6 +134,9 @@ class Progress {
   size_t chunk_index_ = 0;
   size_t next_unit_ = 0;
   bool done_recorded_ = false;
+  uint64_t request_ = 0;
+  uint64_t track_ = 0;
+  Time copy_in_at_, copy_out_at_;
   absl::Status status_;
   std::array<Mark, kMaxInFlight> marks_;  ///< A ring, oldest first: one stream, so they end in this order.
   size_t first_ = 0;

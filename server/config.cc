@@ -23,6 +23,7 @@ namespace {
 constexpr int kMaxHostDevices = 8;
 constexpr size_t kMaxCudaDevices = 8;
 constexpr int kMaxCudaOrdinal = 64;
+constexpr int kMostTraceRecords = 1 << 18;  ///< As JSON these are about 80 MB.
 
 absl::Status InRange(absl::string_view flag, double value, double low, double high) {
   if (value >= low && value <= high) return absl::OkStatus();
@@ -113,6 +114,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
+  SLUICE_RETURN_IF_ERROR(InRange("trace-records", config.trace_records, 0, kMostTraceRecords));
   SLUICE_RETURN_IF_ERROR(InRange("exit-timeout-secs", absl::ToDoubleSeconds(config.exit_timeout), 0, 3600));
   return ParseDevices(config.devices).status();
 }
@@ -132,7 +134,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--model-repository", config.model_repository, "Folder of models: <model>/<version>/model.onnx");
   app.add_option("--address", config.address, "Address to listen on, for gRPC and metrics");
   app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
-  app.add_option("--metrics-port", config.metrics_port, "Port of /metrics, /healthz and /readyz; 0 picks a free one");
+  app.add_option("--metrics-port", config.metrics_port,
+                 "Port of /metrics, /healthz, /readyz and /trace; 0 picks a free one");
   app.add_option("--devices", config.devices, "Devices: auto, host, host:N, cuda:0,1");
   app.add_option("--cuda-module", config.cuda_module,
                  "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
@@ -158,6 +161,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
   app.add_option("--batch-min-share", config.batch_min_share,
                  "Share of compute time that batch work gets over any second; 0 turns the floor off");
+  app.add_option("--trace-records", config.trace_records,
+                 "Spans that /trace and `sluice trace` can hold, per device (80 bytes each); 0 turns them off");
   app.add_option("--gate", gate, "on, or off to measure what the gate is worth")->check(CLI::IsMember({"on", "off"}));
   app.add_option("--polling", polling, "auto: threads poll where there are CPUs to spare; off: they always sleep")
       ->check(CLI::IsMember({"auto", "off"}));

@@ -37,7 +37,8 @@ struct ServerConfig {
   absl::Duration compute_window = absl::Microseconds(40);
   double batch_min_share = 0.05;
   bool gate = true;
-  bool polling = true;  ///< Threads may poll where there are CPUs to spare (spin_budget.h).
+  int trace_records = 65536;  ///< Spans a device's timeline holds; 0: it never records.
+  bool polling = true;        ///< Threads may poll where there are CPUs to spare (spin_budget.h).
 };
 
 struct ParsedFlags {

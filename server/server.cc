@@ -26,9 +26,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
   metrics::HealthProbes probes;
   probes.live = [serving = server->serving_.get()] { return serving->live(); };
   probes.ready = [serving = server->serving_.get()] { return serving->ready(); };
+  metrics::TraceSource trace = [serving = server->serving_.get()](absl::Duration duration) {
+    return serving->RecordTrace(duration);
+  };
   SLUICE_ASSIGN_OR_RETURN(server->metrics_server_,
                           metrics::MetricsServer::Start({.address = config.address, .port = config.metrics_port},
-                                                        *server->metrics_, std::move(probes)));
+                                                        *server->metrics_, std::move(probes), std::move(trace)));
   rpc::RpcOptions rpc_options;
   rpc_options.address = config.address;
   rpc_options.port = config.grpc_port;

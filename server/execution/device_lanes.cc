@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "server/execution/stage_records.h"
 
 namespace sluice::server {
 namespace {
@@ -62,8 +63,10 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
                                                                  scheduler::ExpiryThread& expiry,
                                                                  const SpinBudget& spin) {
   std::unique_ptr<DeviceLanes> lanes(new DeviceLanes(std::move(device), device_index, clock, metrics));
+  lanes->timeline_ = std::make_unique<gpu::Timeline>(static_cast<size_t>(config.trace_records), clock);
   lanes->gate_ = std::make_unique<gpu::Gate>(gpu::GateOptions{
       .compute_window = config.compute_window, .batch_min_share = config.batch_min_share, .enabled = config.gate});
+  lanes->gate_->SetTimeline(lanes->timeline_.get());
   SLUICE_RETURN_IF_ERROR(lanes->CreateLanes(config, expiry, spin));
   lanes->StartThreads(config, spin);
   return lanes;
@@ -73,11 +76,13 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
                                       const SpinBudget& spin) {
   const bool launcher_spins = spin.launchers && device_->info().backend == gpu::Backend::kCuda;
   SLUICE_ASSIGN_OR_RETURN(
-      launcher_,
-      gpu::Launcher::Create(*device_, *gate_, clock_, {.stream_count = config.batch_streams, .spin = launcher_spins}));
+      launcher_, gpu::Launcher::Create(
+                     *device_, *gate_, clock_,
+                     {.stream_count = config.batch_streams, .spin = launcher_spins, .timeline = timeline_.get()}));
   const bool on_gpu = device_->info().backend == gpu::Backend::kCuda;
   const gpu::LaneOptions lane_options = {.latency_streams = config.request_threads,
-                                         .polling_threads = on_gpu ? spin.latency_threads : 0};
+                                         .polling_threads = on_gpu ? spin.latency_threads : 0,
+                                         .timeline = timeline_.get()};
   for (const RequestClass request_class : kRequestClasses) {
     LaneState& state = lanes_[Index(request_class)];
     SLUICE_ASSIGN_OR_RETURN(state.lane,
@@ -233,6 +238,7 @@ void DeviceLanes::Expire(RequestClass request_class, Time now) {
 
 void DeviceLanes::AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place, absl::Status status) {
   if (place == scheduler::RequestPlace::kQueued) {
+    RecordQueue(*timeline_, *queued.request, clock_.Now(), status.code());
     // It never starts, so nobody else releases its token or counts it out.
     CountStarted(queued);
     Leave(queued);
@@ -255,7 +261,9 @@ void DeviceLanes::RunRequestThread(RequestClass request_class, bool polls) {
     const Time taken = clock_.Now();
     const std::shared_ptr<const ExecutableModel> model = FindModel(execution->pick.model);
     for (const QueuedInfer& queued : execution->requests) CountStarted(queued);
-    ExecutionOutcome outcome = RunExecution(*model, *state.lane, *gate_, clock_, execution->requests, taken);
+    ExecutionOutcome outcome =
+        RunExecution(*model, *state.lane, *gate_, clock_, *timeline_, execution->requests, taken);
+    const Time device_end = std::max(outcome.device_end, taken);
     Record(*model, request_class, outcome);
     const auto measured = outcome.status.ok() ? std::optional(outcome.device_time) : std::nullopt;
     const std::vector<QueuedInfer> unanswered = state.queue->OnCompleted(execution->pick.execution, measured);
@@ -265,12 +273,14 @@ void DeviceLanes::RunRequestThread(RequestClass request_class, bool polls) {
     for (const QueuedInfer& queued : unanswered) {
       if (!outcome.status.ok()) {
         queued.request->Finish(OutcomeStatus(outcome));
+        RecordRespond(*timeline_, *queued.request, device_end, outcome.status.code());
         continue;
       }
       const auto index = std::find_if(execution->requests.begin(), execution->requests.end(),
                                       [&](const QueuedInfer& other) { return other.request == queued.request; }) -
                          execution->requests.begin();
       queued.request->Finish(std::move(outcome.results[static_cast<size_t>(index)]));
+      RecordRespond(*timeline_, *queued.request, device_end, absl::StatusCode::kOk);
     }
   }
 }

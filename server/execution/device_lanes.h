@@ -18,6 +18,7 @@
 #include "gpu/gate.h"
 #include "gpu/lane.h"
 #include "gpu/launcher.h"
+#include "gpu/timeline.h"
 #include "server/config.h"
 #include "server/execution/executor.h"
 #include "server/execution/model_instance.h"
@@ -59,6 +60,9 @@ class DeviceLanes {
   /// Batch and standard requests in this device's house; decides the label `contended`.
   const metrics::NeighbourActivity& neighbours() const { return neighbours_; }
 
+  /// What happened here, while somebody records it.
+  gpu::Timeline& timeline() { return *timeline_; }
+
   /// Appends what metrics ask for at a scrape.
   void Read(std::vector<metrics::ReadingSample>& samples);
 
@@ -98,6 +102,7 @@ class DeviceLanes {
   const size_t device_index_;
   const Clock& clock_;
   metrics::Metrics& metrics_;
+  std::unique_ptr<gpu::Timeline> timeline_;  ///< Before everything that records into it.
   std::unique_ptr<gpu::Gate> gate_;
   std::unique_ptr<gpu::Launcher> launcher_;
   scheduler::ExpiryThread* expiry_ = nullptr;

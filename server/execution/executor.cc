@@ -10,6 +10,7 @@
 
 #include "gpu/slot_pool.h"
 #include "server/execution/micro_batch.h"
+#include "server/execution/stage_records.h"
 
 namespace sluice::server {
 namespace {
@@ -24,13 +25,21 @@ struct InFlight {
   gpu::SlotLease lease;
   gpu::Execution execution;
   MicroBatch part;
+  uint32_t index = 0;  ///< Of the part in its execution.
+  Time copy_in_start, copy_in_end;
 };
 
 class Run {
  public:
-  Run(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
+  Run(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock, gpu::Timeline& timeline,
       const std::vector<QueuedInfer>& requests, Time taken)
-      : instance_(*model.instance), lane_(lane), gate_(gate), clock_(clock), requests_(requests), taken_(taken) {
+      : instance_(*model.instance),
+        lane_(lane),
+        gate_(gate),
+        clock_(clock),
+        timeline_(timeline),
+        requests_(requests),
+        taken_(taken) {
     for (const QueuedInfer& queued : requests_) {
       rows_.push_back({.first_row = total_rows_, .row_count = queued.request->rows});
       total_rows_ += queued.request->rows;
@@ -50,6 +59,7 @@ class Run {
   bool AllStopped() const;
   void ReleaseTokens(size_t from);
   void FillTimings();
+  void RecordStages(const InFlight& finished, const gpu::StageTimes& times);
 
   template <class F>
   void ForEachOverlap(const MicroBatch& part, F&& f) const {
@@ -64,6 +74,7 @@ class Run {
   gpu::Lane& lane_;
   gpu::Gate& gate_;
   const Clock& clock_;
+  gpu::Timeline& timeline_;
   const std::vector<QueuedInfer>& requests_;
   const Time taken_;
   std::vector<RequestRows> rows_;
@@ -78,6 +89,7 @@ class Run {
 
 ExecutionOutcome Run::Go() {
   outcome_.rows = total_rows_;
+  for (const QueuedInfer& queued : requests_) RecordQueue(timeline_, *queued.request, taken_);
   // A token that waited in the queue may have lapsed; from now the work is as near as when it was first announced.
   gate_.Reannounce(requests_.front().token, taken_ + instance_.copy_in_time().value());
   PrepareResults();
@@ -122,10 +134,15 @@ void Run::Begin(const MicroBatch& part) {
   outcome_.profile += plans_[part.plan_index].plan->profile();
   const Time copy_start = clock_.Now();
   CopyIn(part, *lease);
-  copy_in_ += clock_.Now() - copy_start;
+  const Time copy_end = clock_.Now();
+  copy_in_ += copy_end - copy_start;
 
   InFlight& started = in_flight_.emplace_back();
   started.part = part;
+  started.index = static_cast<uint32_t>(begun_);
+  started.copy_in_start = copy_start;
+  started.copy_in_end = copy_end;
+  started.execution.request = requests_.front().request->id.value();
   started.execution.slot = lease.get();
   started.lease = std::move(lease);
   if (begun_ == 0) started.execution.token = requests_.front().token;
@@ -149,8 +166,18 @@ void Run::FinishOldest() {
   // Later parts wait for the earlier ones of the same request, which is not waiting for the device.
   if (!first_finished_) gpu_wait_ = times->gpu_wait;
   first_finished_ = true;
+  outcome_.device_end = std::max(outcome_.device_end, times->d2h_start + times->d2h);
+  RecordStages(oldest, *times);
   if (outcome_.status.ok()) CopyOut(oldest.part, *oldest.lease);
   in_flight_.pop_front();
+}
+
+void Run::RecordStages(const InFlight& finished, const gpu::StageTimes& times) {
+  if (!timeline_.recording()) return;
+  const PartTimes part_times{finished.copy_in_start, finished.copy_in_end, times};
+  ForEachOverlap(finished.part, [&](size_t i, int64_t, int64_t, int64_t count) {
+    RecordPart(timeline_, *requests_[i].request, finished.index, count, part_times);
+  });
 }
 
 void Run::CopyIn(const MicroBatch& part, const gpu::Slot& slot) {
@@ -221,8 +248,8 @@ void Run::FillTimings() {
 }  // namespace
 
 ExecutionOutcome RunExecution(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
-                              const std::vector<QueuedInfer>& requests, Time taken) {
-  return Run(model, lane, gate, clock, requests, taken).Go();
+                              gpu::Timeline& timeline, const std::vector<QueuedInfer>& requests, Time taken) {
+  return Run(model, lane, gate, clock, timeline, requests, taken).Go();
 }
 
 }  // namespace sluice::server

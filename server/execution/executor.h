@@ -11,6 +11,7 @@
 #include "base/request_class.h"
 #include "gpu/gate.h"
 #include "gpu/lane.h"
+#include "gpu/timeline.h"
 #include "server/execution/model_instance.h"
 #include "server/infer_request.h"
 #include "server/metrics/model_metrics.h"
@@ -36,13 +37,15 @@ struct ExecutionOutcome {
   int64_t rows = 0;
   absl::Duration profile;      ///< What the plans used take alone.
   absl::Duration device_time;  ///< From the first Begin to the last Finish; for the scheduler's predictions.
+  Time device_end;             ///< When the last copy out was over; zero when nothing ran to its end.
 };
 
 /// Runs the requests of one execution, together, through the slots of their model: copies rows in, runs the lane,
 /// copies rows out. Micro-batches overlap as far as slots allow: while one computes, the next is copied in. Threads: on
 /// the request thread that took the execution; waits for slots and for its own last events, nothing else. Afterwards no
-/// slot is held, every token is released, and the requests are not yet answered.
+/// slot is held, every token is released, and the requests are not yet answered. Their stages up to here are in the
+/// timeline if it records.
 ExecutionOutcome RunExecution(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
-                              const std::vector<QueuedInfer>& requests, Time taken);
+                              gpu::Timeline& timeline, const std::vector<QueuedInfer>& requests, Time taken);
 
 }  // namespace sluice::server

@@ -20,7 +20,8 @@ Serving::Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, cons
       specs_(std::move(specs)),
       clock_(clock),
       metrics_(metrics),
-      expiry_(std::make_unique<scheduler::ExpiryThread>(clock)) {}
+      expiry_(std::make_unique<scheduler::ExpiryThread>(clock)),
+      traces_(clock) {}
 
 absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& config, std::vector<DeviceSpec> specs,
                                                          const Clock& clock, metrics::Metrics& metrics) {
@@ -47,6 +48,7 @@ absl::Status Serving::StartDevices() {
          {"memory", device->memory().ToString()}});
     SLUICE_ASSIGN_OR_RETURN(auto lanes,
                             DeviceLanes::Create(std::move(device), i, config_, clock_, metrics_, *expiry_, spin_));
+    traces_.AddDevice(lanes->device().info().name, lanes->timeline());
     devices_.push_back(std::move(lanes));
   }
   return absl::OkStatus();
@@ -229,6 +231,14 @@ absl::Status Serving::FillStatistics(const std::string& name, const std::string&
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> Serving::RecordTrace(absl::Duration duration) {
+  return traces_.Record(duration, [this] {
+    TraceRecorder::ModelNames names;
+    for (const auto& model : table_.ReadyModels()) names[model->id.value()] = model->name;
+    return names;
+  });
+}
+
 std::vector<metrics::ReadingSample> Serving::Read() {
   std::vector<metrics::ReadingSample> samples;
   for (const auto& lanes : devices_) lanes->Read(samples);
@@ -259,6 +269,7 @@ bool Serving::Idle() const {
 
 void Serving::Stop() {
   draining_.store(true, std::memory_order_release);
+  traces_.Stop();
   for (const auto& lanes : devices_) lanes->Stop();
   expiry_->Stop();
 }

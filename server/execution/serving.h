@@ -17,6 +17,7 @@
 #include "server/config.h"
 #include "server/execution/device_lanes.h"
 #include "server/execution/devices.h"
+#include "server/execution/trace_recorder.h"
 #include "server/infer_request.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/neighbour_activity.h"
@@ -49,6 +50,11 @@ class Serving final : public InferenceBackend {
   bool DeviceLost() const;
   /// Ends all threads; every request is answered. Idempotent.
   void Stop();
+
+  /// Records what every device does for `duration` and returns it as a Chrome trace; see TraceRecorder::Record. Blocks
+  /// its caller, at the longest until Stop. Any thread.
+  absl::StatusOr<std::string> RecordTrace(absl::Duration duration);
+  bool recording_trace() const { return traces_.recording(); }
 
   const SpinBudget& spin_budget() const { return spin_; }
 
@@ -95,6 +101,7 @@ class Serving final : public InferenceBackend {
   std::unique_ptr<scheduler::ExpiryThread> expiry_;
   std::vector<std::unique_ptr<model::Model>> models_;  ///< Parsed files; the instances on the devices refer to them.
   std::vector<std::unique_ptr<DeviceLanes>> devices_;
+  TraceRecorder traces_;                  ///< Of the devices' timelines.
   metrics::SourceRegistration readings_;  // last: nothing reads what is being destroyed
 };
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
@@ -29,26 +30,87 @@ struct Answer {
   std::string body;
 };
 
+absl::string_view ReasonPhrase(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 409:
+      return "Conflict";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Internal Server Error";
+  }
+}
+
+void Write(mg_connection* connection, const Answer& answer, bool with_body) {
+  const std::string head = absl::StrCat(
+      "HTTP/1.1 ", answer.status, " ", ReasonPhrase(answer.status), "\r\nContent-Type: ", answer.content_type,
+      "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+  mg_write(connection, head.data(), head.size());
+  if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
+}
+
 /// One path of the server: the same answer for GET, and for HEAD without its body.
 class PathHandler final : public CivetHandler {
  public:
   explicit PathHandler(absl::AnyInvocable<Answer() const> answer) : answer_(std::move(answer)) {}
-  bool handleGet(CivetServer*, mg_connection* connection) override { return Write(connection, true); }
-  bool handleHead(CivetServer*, mg_connection* connection) override { return Write(connection, false); }
-
- private:
-  bool Write(mg_connection* connection, bool with_body) {
-    const Answer answer = answer_();
-    const std::string head =
-        absl::StrCat("HTTP/1.1 ", answer.status, answer.status == 200 ? " OK" : " Service Unavailable",
-                     "\r\nContent-Type: ", answer.content_type, "\r\nContent-Length: ", answer.body.size(),
-                     "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
-    mg_write(connection, head.data(), head.size());
-    if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
+  bool handleGet(CivetServer*, mg_connection* connection) override {
+    Write(connection, answer_(), true);
+    return true;
+  }
+  bool handleHead(CivetServer*, mg_connection* connection) override {
+    Write(connection, answer_(), false);
     return true;
   }
 
+ private:
   const absl::AnyInvocable<Answer() const> answer_;
+};
+
+/// /trace: GET only, since it does something.
+class TraceHandler final : public CivetHandler {
+ public:
+  explicit TraceHandler(TraceSource source) : source_(std::move(source)) {}
+  bool handleGet(CivetServer*, mg_connection* connection) override {
+    const char* const query = mg_get_request_info(connection)->query_string;
+    Write(connection, Ask(query == nullptr ? absl::string_view() : query), true);
+    return true;
+  }
+
+ private:
+  Answer Ask(absl::string_view query) const {
+    std::string text;
+    double seconds = 0;
+    if (!CivetServer::getParam(query.data(), query.size(), "seconds", text) || !absl::SimpleAtod(text, &seconds) ||
+        !(seconds > 0 && seconds < 1e6)) {
+      return {400, "text/plain", "expected /trace?seconds=S with a number of seconds\n"};
+    }
+    absl::StatusOr<std::string> trace = source_(absl::Seconds(seconds));
+    if (trace.ok()) return {200, "application/json", *std::move(trace)};
+    return {StatusOf(trace.status().code()), "text/plain", absl::StrCat(trace.status().message(), "\n")};
+  }
+
+  static int StatusOf(absl::StatusCode code) {
+    switch (code) {
+      case absl::StatusCode::kInvalidArgument:
+        return 400;
+      case absl::StatusCode::kFailedPrecondition:
+        return 404;
+      case absl::StatusCode::kAborted:
+        return 409;
+      case absl::StatusCode::kUnavailable:
+        return 503;
+      default:
+        return 500;
+    }
+  }
+
+  const TraceSource source_;
 };
 
 PathHandler ProbeHandler(const absl::AnyInvocable<bool() const>& probe, std::string yes, std::string no) {
@@ -73,13 +135,15 @@ void ConnectOnce(const std::string& address, int port) {
 
 class CivetMetricsServer final : public MetricsServer {
  public:
-  CivetMetricsServer(const Metrics& metrics, HealthProbes probes)
+  CivetMetricsServer(const Metrics& metrics, HealthProbes probes, TraceSource trace)
       : probes_(std::move(probes)),
+        has_trace_(trace != nullptr),
         metrics_handler_([&metrics] {
           return Answer{200, kExpositionContentType, ToText(metrics.Collect())};
         }),
         live_handler_(ProbeHandler(probes_.live, "ok\n", "not alive\n")),
-        ready_handler_(ProbeHandler(probes_.ready, "ready\n", "not ready\n")) {}
+        ready_handler_(ProbeHandler(probes_.ready, "ready\n", "not ready\n")),
+        trace_handler_(std::move(trace)) {}
   ~CivetMetricsServer() override { Stop(); }
 
   absl::Status Listen(const MetricsServerOptions& options) {
@@ -100,6 +164,7 @@ class CivetMetricsServer final : public MetricsServer {
     server_->addHandler("/metrics$", metrics_handler_);
     server_->addHandler("/healthz$", live_handler_);
     server_->addHandler("/readyz$", ready_handler_);
+    if (has_trace_) server_->addHandler("/trace$", trace_handler_);
     return absl::OkStatus();
   }
 
@@ -120,9 +185,11 @@ class CivetMetricsServer final : public MetricsServer {
 
  private:
   const HealthProbes probes_;
+  const bool has_trace_;
   PathHandler metrics_handler_;
   PathHandler live_handler_;
   PathHandler ready_handler_;
+  TraceHandler trace_handler_;
   std::string address_;
   int port_ = 0;
   std::unique_ptr<CivetServer> server_;  // Last: its threads use the handlers.
@@ -131,11 +198,12 @@ class CivetMetricsServer final : public MetricsServer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const MetricsServerOptions& options,
-                                                                    const Metrics& metrics, HealthProbes probes) {
+                                                                    const Metrics& metrics, HealthProbes probes,
+                                                                    TraceSource trace) {
   if (options.port < 0 || options.port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("--metrics-port must be 0 to 65535, not ", options.port));
   }
-  auto server = std::make_unique<CivetMetricsServer>(metrics, std::move(probes));
+  auto server = std::make_unique<CivetMetricsServer>(metrics, std::move(probes), std::move(trace));
   if (absl::Status status = server->Listen(options); !status.ok()) return status;
   return server;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/metrics/metrics.h"
 
 namespace sluice::metrics {
@@ -22,16 +23,24 @@ struct HealthProbes {
   absl::AnyInvocable<bool() const> ready;
 };
 
+/// Records for a while and returns a document of JSON. Blocks an HTTP thread for as long, so the owner of the recorder
+/// must end a recording before this server is stopped. Called on the HTTP server's threads, possibly at once: ABORTED
+/// when one is under way already.
+using TraceSource = absl::AnyInvocable<absl::StatusOr<std::string>(absl::Duration) const>;
+
 /// HTTP for machines that watch the server: GET and HEAD of /metrics (Prometheus text), /healthz and /readyz (200 or
-/// 503). Purpose: scrape and probes on one port. Bounds: four threads, so that a slow client does not starve the
-/// probes; a connection may take 10 s to send its request. Ownership: `metrics` must outlive it. Threads: the library's
-/// own; Stop waits for requests being answered. Errors: only at start.
+/// 503); GET of /trace?seconds=S, if there is a source (200 with JSON after S seconds, 400 for a wrong S, 409 while
+/// another one is recorded, 503 when stopping, 404 when tracing is off). Purpose: scrape, probes and traces on one
+/// port. Bounds: four threads, so that neither a slow client nor a trace starves the probes; a connection may take 10 s
+/// to send its request. Ownership: `metrics` must outlive it. Threads: the library's own; Stop waits for requests being
+/// answered. Errors: only at start.
 class MetricsServer {
  public:
   /// INVALID_ARGUMENT for a port out of range; FAILED_PRECONDITION naming address and port when they cannot be listened
   /// on.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const MetricsServerOptions& options,
-                                                              const Metrics& metrics, HealthProbes probes);
+                                                              const Metrics& metrics, HealthProbes probes,
+                                                              TraceSource trace = nullptr);
   virtual ~MetricsServer() = default;
   /// The port listened on.
   virtual int port() const = 0;

@@ -30,6 +30,7 @@
 #include "gpu/lane.h"
 #include "gpu/launcher.h"
 #include "gpu/slot.h"
+#include "gpu/timeline.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/status_matchers.h"
 
@@ -154,11 +155,13 @@ class LaneTest : public ::testing::TestWithParam<bool> {
   void SetUp() override { Build({}, {}); }
 
   /// Makes everything anew; slots of before must be gone.
-  void Build(const GateOptions& gate_options, const LauncherOptions& launcher_options) {
+  void Build(const GateOptions& gate_options, LauncherOptions launcher_options) {
     lanes_.clear();
     launcher_.reset();
     gate_ = std::make_unique<Gate>(gate_options);
+    gate_->SetTimeline(&timeline_);
     gate_->SetLatencyCapable(true);
+    launcher_options.timeline = &timeline_;
     HostDeviceOptions options;
     options.copiers = GetParam();
     ASSERT_OK_AND_ASSIGN(auto host, CreateHostDevice(options, clock_, MakeHostKernelLibrary(clock_)));
@@ -166,8 +169,9 @@ class LaneTest : public ::testing::TestWithParam<bool> {
     device_ = std::make_unique<FaultyDevice>(std::move(host));
     ASSERT_OK_AND_ASSIGN(launcher_, Launcher::Create(*device_, *gate_, clock_, launcher_options));
     for (const RequestClass request_class : kRequestClasses) {
-      ASSERT_OK_AND_ASSIGN(auto lane, Lane::Create(request_class, *device_, *gate_, *launcher_, clock_,
-                                                   {.latency_streams = 2, .polling_threads = 1}));
+      ASSERT_OK_AND_ASSIGN(auto lane,
+                           Lane::Create(request_class, *device_, *gate_, *launcher_, clock_,
+                                        {.latency_streams = 2, .polling_threads = 1, .timeline = &timeline_}));
       lanes_.push_back(std::move(lane));
     }
   }
@@ -211,6 +215,7 @@ class LaneTest : public ::testing::TestWithParam<bool> {
   uint64_t UnitsMeasured() const { return launcher_->counters().engines[0].count; }
 
   const MonotonicClock clock_{};
+  Timeline timeline_{4096, clock_};  ///< Off unless a test starts it.
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<FaultyDevice> device_;
   Device* inner_ = nullptr;

@@ -53,6 +53,8 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--max-message-bytes", "3000000000"}, "--max-message-bytes"},
       {{"--model-repository", "m", "--host-threads", "1000"}, "--host-threads"},
       {{"--model-repository", "m", "--exit-timeout-secs", "-1"}, "--exit-timeout-secs"},
+      {{"--model-repository", "m", "--trace-records", "-1"}, "--trace-records"},
+      {{"--model-repository", "m", "--trace-records", "300000"}, "--trace-records"},
       {{"--model-repository", "m", "--gate", "ajar"}, "--gate"},
       {{"--model-repository", "m", "--devices", "cuda"}, "--devices"},
       {{"--model-repository", "m", "--devices", "cuda:"}, "--devices"},

@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/thread.h"
+#include "base/wakeup.h"
 
 namespace sluice::metrics {
 namespace {
@@ -87,13 +89,61 @@ TEST_F(ExposerTest, ProbesFollowTheServer) {
 }
 
 TEST_F(ExposerTest, AnythingElseIsNotFound) {
-  // Goal: only the three paths exist; no files of the machine are served. Method: other paths and a method.
+  // Goal: only the three paths exist, and no /trace without a source; no files of the machine are served. Method: other
+  // paths and a method.
   const auto server = StartOn(0);
   ASSERT_NE(server, nullptr);
-  for (const char* path : {"/", "/metrics/x", "/etc/passwd", "/../etc/passwd", "/x/metrics"}) {
+  for (const char* path : {"/", "/metrics/x", "/etc/passwd", "/../etc/passwd", "/x/metrics", "/trace?seconds=1"}) {
     EXPECT_THAT(Ask(server->port(), "GET", path), HasSubstr(" 404 ")) << path;
   }
   EXPECT_THAT(Ask(server->port(), "POST", "/metrics"), Not(HasSubstr(" 200 ")));
+}
+
+TEST_F(ExposerTest, TracesForAWhileAndSaysWhyNot) {
+  // Goal: GET /trace?seconds=S hands S to the source and its answer back; each error has its code; the other paths are
+  // answered meanwhile. Method: a source that answers by S, and one that is held while the test scrapes.
+  Wakeup held, release;
+  TraceSource source = [&](absl::Duration duration) -> absl::StatusOr<std::string> {
+    if (duration == absl::Seconds(7)) {
+      held.Notify();
+      release.WaitUntil(Time::Infinite());
+    }
+    if (duration == absl::Seconds(9)) return absl::AbortedError("busy");
+    if (duration == absl::Seconds(61)) return absl::InvalidArgumentError("too long");
+    if (duration == absl::Seconds(8)) return absl::FailedPreconditionError("off");
+    if (duration == absl::Seconds(6)) return absl::UnavailableError("stopping");
+    return absl::StrCat("{\"took\":", absl::ToDoubleSeconds(duration), "}");
+  };
+  HealthProbes probes{[] { return true; }, [] { return true; }};
+  auto server =
+      MetricsServer::Start({.address = "127.0.0.1", .port = 0}, metrics_, std::move(probes), std::move(source));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  const std::string answer = Ask(port, "GET", "/trace?seconds=1.5");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n{\"took\":1.5}"));
+  const std::pair<const char*, const char*> table[] = {{"/trace", " 400 "},
+                                                       {"/trace?seconds=", " 400 "},
+                                                       {"/trace?seconds=soon", " 400 "},
+                                                       {"/trace?seconds=-1", " 400 "},
+                                                       {"/trace?seconds=nan", " 400 "},
+                                                       {"/trace?seconds=61", " 400 "},
+                                                       {"/trace?seconds=9", " 409 "},
+                                                       {"/trace?seconds=8", " 404 "},
+                                                       {"/trace?seconds=6", " 503 "}};
+  for (const auto& [path, code] : table) EXPECT_THAT(Ask(port, "GET", path), HasSubstr(code)) << path;
+  EXPECT_THAT(Ask(port, "GET", "/trace?seconds=61"), EndsWith("too long\n"));
+  EXPECT_THAT(Ask(port, "POST", "/trace?seconds=1"), Not(HasSubstr(" 200 ")));
+  EXPECT_THAT(Ask(port, "HEAD", "/trace?seconds=1"), Not(HasSubstr(" 200 ")));
+
+  std::string traced;
+  Thread tracer("tracer", [&] { traced = Ask(port, "GET", "/trace?seconds=7"); });
+  ASSERT_TRUE(held.WaitUntil(Time::Infinite()));
+  EXPECT_THAT(Ask(port, "GET", "/metrics"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(port, "GET", "/healthz"), StartsWith("HTTP/1.1 200 "));
+  release.Notify();
+  tracer.Join();
+  EXPECT_THAT(traced, EndsWith("{\"took\":7}"));
 }
 
 TEST_F(ExposerTest, APortInUseIsAnErrorThatNamesIt) {
