@@ -9,14 +9,55 @@
 
 namespace sluice::client {
 
+namespace {
+
 using nlohmann::json;
 
-absl::StatusOr<TraceSummary> SummarizeTrace(absl::string_view text) {
-  const json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object() || !document.contains("traceEvents") || !document["traceEvents"].is_array()) {
-    return absl::InvalidArgumentError("not a trace: expected a JSON object with a list traceEvents");
+std::string Word(const json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+/// Adds one event. False when it is not one.
+bool Count(const json& event, TraceSummary& summary) {
+  const std::string phase = Word(event, "ph");
+  std::string name = Word(event, "name");
+  if (phase == "M") {
+    summary.processes += name == "process_name" ? 1 : 0;
+    summary.threads += name == "thread_name" ? 1 : 0;
   }
+  if (phase != "X") return true;
+  const auto duration = event.find("dur");
+  if (duration == event.end() || !duration->is_number()) return false;
+  // "part 1", "part 2", ... are one kind of span.
+  if (absl::StartsWith(name, "part ")) name = "part";
+  SpanTotal& total = summary.spans[{Word(event, "cat"), name}];
+  const absl::Duration took = absl::Microseconds(duration->get<double>());
+  ++total.count;
+  total.sum += took;
+  total.most = std::max(total.most, took);
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<TraceSummary> SummarizeTrace(absl::string_view text) {
   TraceSummary summary;
+  bool in_events = false;
+  bool well_formed = true;
+  // Events are dropped once counted: as a tree of values a large trace takes ten times its size.
+  const json::parser_callback_t count_and_drop = [&](int depth, json::parse_event_t what, json& value) {
+    if (what == json::parse_event_t::key && depth == 1) in_events = value == "traceEvents";
+    if (what != json::parse_event_t::object_end || depth != 2 || !in_events) return true;
+    well_formed = Count(value, summary) && well_formed;
+    return false;
+  };
+  const json document = json::parse(text.begin(), text.end(), count_and_drop, /*allow_exceptions=*/false);
+  const auto events = document.is_object() ? document.find("traceEvents") : document.end();
+  // What is left of the list was no object.
+  if (!document.is_object() || events == document.end() || !events->is_array() || !events->empty() || !well_formed) {
+    return absl::InvalidArgumentError("not a trace: expected a JSON object with a list traceEvents of events");
+  }
   if (const auto other = document.find("otherData"); other != document.end() && other->is_object()) {
     const auto count = [&](const char* key) {
       const auto found = other->find(key);
@@ -24,31 +65,6 @@ absl::StatusOr<TraceSummary> SummarizeTrace(absl::string_view text) {
     };
     summary.records = count("records");
     summary.lost = count("lost");
-  }
-  const auto word = [](const json& event, const char* key) {
-    const auto found = event.find(key);
-    return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  for (const json& event : document["traceEvents"]) {
-    if (!event.is_object()) return absl::InvalidArgumentError("not a trace: an event is not an object");
-    const std::string phase = word(event, "ph");
-    std::string name = word(event, "name");
-    if (phase == "M") {
-      summary.processes += name == "process_name" ? 1 : 0;
-      summary.threads += name == "thread_name" ? 1 : 0;
-    }
-    if (phase != "X") continue;
-    const auto duration = event.find("dur");
-    if (duration == event.end() || !duration->is_number()) {
-      return absl::InvalidArgumentError("not a trace: a complete event has no duration");
-    }
-    // "part 1", "part 2", ... are one kind of span.
-    if (absl::StartsWith(name, "part ")) name = "part";
-    SpanTotal& total = summary.spans[{word(event, "cat"), name}];
-    const absl::Duration took = absl::Microseconds(duration->get<double>());
-    ++total.count;
-    total.sum += took;
-    total.most = std::max(total.most, took);
   }
   return summary;
 }
