@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN (cuda_conv_problem.h), with our own kernel for what it does not do.
+// Convolutions: by cuDNN (cuda_conv_problem.h) or as a matrix product by cuBLASLt (cuda_conv_columns.h), whichever
+// takes less time, and by our own kernel for what neither does.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_kernel.h"
@@ -20,49 +21,39 @@
 #include "gpu/cuda/math_libraries.h"
 #include "gpu/cuda/math_status.h"
 #include "gpu/kernels/cuda_constant.h"
+#include "gpu/kernels/cuda_conv_columns.h"
 #include "gpu/kernels/cuda_conv_kernels.h"
+#include "gpu/kernels/cuda_conv_parts.h"
 #include "gpu/kernels/cuda_conv_problem.h"
+#include "gpu/kernels/cuda_trial.h"
 #include "gpu/kernels/geometry.h"
 
 namespace sluice::gpu::cuda {
-namespace {
 
-constexpr size_t kAlignment = 256;
-
-size_t AlignUp(size_t size_bytes) { return (size_bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-size_t FloatBytes(int64_t leading, const int64_t (&dims)[3]) {
-  return static_cast<size_t>(leading * dims[0] * dims[1] * dims[2]) * sizeof(float);
-}
-
-/// What every convolution has, whoever computes it.
-struct ConvParts {
-  std::string name;
-  ConvShape shape;
-  bool residual = false;
-  bool pad = false;  ///< The input is padded into the workspace first.
-  size_t input_bytes = 0, padded_bytes = 0, output_bytes = 0;
-  CudaConstant weights, bias;
-};
-
-/// The spans in order: input, [residual], output. Checked.
-absl::StatusOr<ConvOperands> Bind(const Kernel& kernel, const ConvParts& parts, const KernelArgs& args) {
-  const size_t expected = parts.residual ? 3 : 2;
+absl::StatusOr<ConvOperands> ConvParts::Bind(const Kernel& kernel, const KernelArgs& args) const {
+  const size_t expected = residual ? 3 : 2;
   if (args.spans.size() != expected) {
     return absl::InternalError(
         absl::StrCat("kernel ", kernel.name(), " takes ", expected, " spans and got ", args.spans.size()));
   }
   for (size_t i = 0; i < expected; ++i) {
-    const size_t needed = i == 0 ? parts.input_bytes : parts.output_bytes;
+    const size_t needed = i == 0 ? input_bytes : output_bytes;
     if (args.spans[i].size_bytes >= needed) continue;
     return absl::InternalError(absl::StrCat("kernel ", kernel.name(), ": span ", i, " needs ", needed,
                                             " bytes and has ", args.spans[i].size_bytes));
   }
   return ConvOperands{.input = reinterpret_cast<const float*>(args.spans[0].data),
-                      .weights = parts.weights.floats(),
-                      .bias = parts.bias.floats(),
-                      .residual = parts.residual ? reinterpret_cast<const float*>(args.spans[1].data) : nullptr,
-                      .output = reinterpret_cast<float*>(args.spans[expected - 1].data)};
+                      .weights = weights.floats(),
+                      .bias = bias.floats(),
+                      .residual = residual ? reinterpret_cast<const float*>(args.spans[1].data) : nullptr,
+                      .output = reinterpret_cast<float*>(args.spans[expected - 1].data),
+                      .workspace = args.workspace.data};
+}
+
+namespace {
+
+size_t FloatBytes(int64_t leading, const int64_t (&dims)[3]) {
+  return static_cast<size_t>(leading * dims[0] * dims[1] * dims[2]) * sizeof(float);
 }
 
 /// Workspace: the padded input, if any, then the library's.
@@ -71,14 +62,15 @@ class CudnnConv final : public CudnnKernel {
   CudnnConv(ConvParts parts, ConvProblem problem, const ConvWay& way)
       : CudnnKernel(absl::StrCat(parts.name, " (cuDNN algorithm ", static_cast<int>(way.algorithm),
                                  way.fused ? ", fused)" : ")"),
-                    AlignUp(parts.padded_bytes) + way.workspace_bytes),
+                    AlignWorkspace(parts.padded_bytes) + way.workspace_bytes),
         parts_(std::move(parts)),
         problem_(std::move(problem)),
         way_(way) {}
 
   absl::Status SubmitTo(const CudnnTarget& target, const KernelArgs& args) const override {
-    SLUICE_ASSIGN_OR_RETURN(ConvOperands operands, Bind(*this, parts_, args));
-    operands.workspace = args.workspace.data == nullptr ? nullptr : args.workspace.data + AlignUp(parts_.padded_bytes);
+    SLUICE_ASSIGN_OR_RETURN(ConvOperands operands, parts_.Bind(*this, args));
+    operands.workspace =
+        args.workspace.data == nullptr ? nullptr : args.workspace.data + AlignWorkspace(parts_.padded_bytes);
     if (parts_.pad) {
       auto* padded = reinterpret_cast<float*>(args.workspace.data);
       SLUICE_RETURN_IF_ERROR(SubmitPad(target.stream, parts_.shape, operands.input, padded));
@@ -99,13 +91,31 @@ class CudnnConv final : public CudnnKernel {
   const ConvWay way_;
 };
 
+/// Several launches, so it is captured too: a request pays for one.
+class ColumnsConv final : public CudnnKernel {
+ public:
+  ColumnsConv(ConvParts parts, const ColumnsWay& way)
+      : CudnnKernel(absl::StrCat(parts.name, " (columns, cuBLASLt)"), way.workspace_bytes()),
+        parts_(std::move(parts)),
+        way_(way) {}
+
+  absl::Status SubmitTo(const CudnnTarget& target, const KernelArgs& args) const override {
+    SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.Bind(*this, args));
+    return way_.Submit(target.stream, operands);
+  }
+
+ private:
+  const ConvParts parts_;
+  const ColumnsWay way_;
+};
+
 class DirectConv final : public CudaKernel {
  public:
   explicit DirectConv(ConvParts parts)
       : CudaKernel(absl::StrCat(parts.name, " (direct)"), 0), parts_(std::move(parts)) {}
 
   absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
-    SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, Bind(*this, parts_, args));
+    SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.Bind(*this, args));
     return SubmitDirectConv(stream, parts_.shape, operands.input, operands.weights, operands.bias, operands.residual,
                             operands.output);
   }
@@ -114,122 +124,84 @@ class DirectConv final : public CudaKernel {
   const ConvParts parts_;
 };
 
-/// Device memory for a trial, allocated and freed in the order of its stream: neither waits for other work.
-class TrialMemory {
- public:
-  explicit TrialMemory(cudaStream_t stream) : stream_(stream) {}
-  TrialMemory(const TrialMemory&) = delete;
-  TrialMemory& operator=(const TrialMemory&) = delete;
-  ~TrialMemory() {
-    if (data_ != nullptr) static_cast<void>(SLUICE_CUDA_STATUS(cudaFreeAsync(data_, stream_)));
-  }
-  absl::Status Allocate(size_t size_bytes) {
-    return SLUICE_CUDA_STATUS(cudaMallocAsync(&data_, std::max<size_t>(size_bytes, 1), stream_));
-  }
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  const cudaStream_t stream_;
-  void* data_ = nullptr;
+/// What enqueues a convolution into memory of its own, for a trial.
+struct TrialConv {
+  TrialMemory memory;
+  ConvOperands operands;
 };
 
-/// Times what a caller enqueues. In a graph, since enqueuing a convolution takes the host longer than the device takes
-/// to run it.
-class TrialTimer {
- public:
-  explicit TrialTimer(cudaStream_t stream) : stream_(stream) {}
-  TrialTimer(const TrialTimer&) = delete;
-  TrialTimer& operator=(const TrialTimer&) = delete;
-  ~TrialTimer() {
-    for (cudaEvent_t event : {start_, end_}) {
-      if (event != nullptr) static_cast<void>(SLUICE_CUDA_STATUS(cudaEventDestroy(event)));
-    }
-  }
-  absl::Status Make() {
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventCreate(&start_)));
-    return SLUICE_CUDA_STATUS(cudaEventCreate(&end_));
-  }
+absl::Status MakeTrial(const ConvParts& parts, size_t input_bytes, size_t workspace_bytes, TrialConv& to) {
+  const size_t in = AlignWorkspace(input_bytes), out = AlignWorkspace(parts.output_bytes);
+  SLUICE_RETURN_IF_ERROR(to.memory.Allocate(in + out + workspace_bytes));
+  to.operands = {.input = reinterpret_cast<const float*>(to.memory.data()),
+                 .weights = parts.weights.floats(),
+                 .bias = parts.bias.floats(),
+                 .output = reinterpret_cast<float*>(to.memory.data() + in),
+                 .workspace = to.memory.data() + in + out};
+  if (parts.residual) to.operands.residual = to.operands.output;
+  return absl::OkStatus();
+}
 
-  absl::StatusOr<float> Milliseconds(absl::FunctionRef<absl::Status()> enqueue) {
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed)));
-    const absl::Status enqueued = enqueue();
-    cudaGraph_t captured = nullptr;
-    absl::Status status = SLUICE_CUDA_STATUS(cudaStreamEndCapture(stream_, &captured));
-    SLUICE_RETURN_IF_ERROR(enqueued);
-    SLUICE_RETURN_IF_ERROR(status);
-    cudaGraphExec_t graph = nullptr;
-    status = SLUICE_CUDA_STATUS(cudaGraphInstantiate(&graph, captured, 0));
-    status.Update(SLUICE_CUDA_STATUS(cudaGraphDestroy(captured)));
-    SLUICE_RETURN_IF_ERROR(status);
-    const absl::StatusOr<float> milliseconds = Time(graph);
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphExecDestroy(graph)));
-    return milliseconds;
-  }
-
- private:
-  absl::StatusOr<float> Time(cudaGraphExec_t graph) {
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphLaunch(graph, stream_)));  // Pays for what is made once.
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(start_, stream_)));
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphLaunch(graph, stream_)));
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(end_, stream_)));
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream_)));
-    float milliseconds = 0;
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventElapsedTime(&milliseconds, start_, end_)));
-    return milliseconds;
-  }
-
-  const cudaStream_t stream_;
-  cudaEvent_t start_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-};
-
-/// What one way takes, in milliseconds; none when cuDNN does not take the call. The first convolution loads its code,
-/// so that no capture does.
+/// What one way of cuDNN takes, in milliseconds; none when it does not take the call. The first convolution loads its
+/// code, so that no capture does.
 absl::StatusOr<std::optional<float>> TryWay(const CudnnTarget& target, const ConvProblem& problem,
                                             const ConvParts& parts, const ConvWay& way, TrialTimer& timer) {
-  constexpr int kTimed = 4;
-  const size_t input_bytes = AlignUp(parts.pad ? parts.padded_bytes : parts.input_bytes);
-  TrialMemory memory(target.stream);
-  SLUICE_RETURN_IF_ERROR(memory.Allocate(input_bytes + AlignUp(parts.output_bytes) + way.workspace_bytes));
-  ConvOperands operands{.input = reinterpret_cast<const float*>(memory.data()),
-                        .weights = parts.weights.floats(),
-                        .bias = parts.bias.floats(),
-                        .output = reinterpret_cast<float*>(memory.data() + input_bytes),
-                        .workspace = memory.data() + input_bytes + AlignUp(parts.output_bytes)};
-  if (parts.residual) operands.residual = operands.output;
+  TrialConv trial = {TrialMemory(target.stream), {}};
+  const size_t input_bytes = parts.pad ? parts.padded_bytes : parts.input_bytes;
+  SLUICE_RETURN_IF_ERROR(MakeTrial(parts, input_bytes, way.workspace_bytes, trial));
+  const ConvOperands& operands = trial.operands;
   const cudnnStatus_t answer = problem.Convolve(target.handle, way, operands);
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(target.stream)));
   if (MeansNotSupported(answer)) return std::nullopt;
   SLUICE_RETURN_IF_ERROR(CudnnStatus(answer, "a trial convolution", __FILE__, __LINE__));
-  SLUICE_ASSIGN_OR_RETURN(const float milliseconds, timer.Milliseconds([&] {
-    absl::Status status;
-    for (int i = 0; i < kTimed && status.ok(); ++i) {
-      status = SLUICE_CUDNN_STATUS(problem.Convolve(target.handle, way, operands));
-      if (!status.ok() || way.fused || (operands.bias == nullptr && !parts.shape.relu)) continue;
-      status = SubmitAddBias(target.stream, parts.shape, operands.bias, operands.output);
-    }
-    return status;
-  }));
-  return milliseconds / kTimed;
+  return timer.Milliseconds([&]() -> absl::Status {
+    SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(problem.Convolve(target.handle, way, operands)));
+    if (way.fused || (operands.bias == nullptr && !parts.shape.relu)) return absl::OkStatus();
+    return SubmitAddBias(target.stream, parts.shape, operands.bias, operands.output);
+  });
 }
 
-/// The fastest way, by convolving whatever lies in memory: which calls cuDNN takes is known only to itself, and its own
-/// ranking is poor for small batches in fp32 (a kernel of 107 us in a ResNet-50 of two rows). None when there is no
-/// way.
-absl::StatusOr<std::optional<ConvWay>> TryWays(const CudnnTarget& target, const ConvProblem& problem,
-                                               const ConvParts& parts, bool plain) {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<ConvWay> ways, problem.Ways(target.handle, plain));
+absl::StatusOr<float> TryColumns(cudaStream_t stream, const ConvParts& parts, const ColumnsWay& way,
+                                 TrialTimer& timer) {
+  TrialConv trial = {TrialMemory(stream), {}};
+  SLUICE_RETURN_IF_ERROR(MakeTrial(parts, parts.input_bytes, way.workspace_bytes(), trial));
+  SLUICE_RETURN_IF_ERROR(way.Submit(stream, trial.operands));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream)));
+  return timer.Milliseconds([&] { return way.Submit(stream, trial.operands); });
+}
+
+/// The fastest way found; at most one of the two is set.
+struct ChosenWay {
+  std::optional<ConvWay> cudnn;
+  std::optional<ColumnsWay> columns;
+};
+
+/// By convolving whatever lies in memory: which calls cuDNN takes is known only to itself, and its own ranking is poor
+/// for small batches in fp32. `problem` is none when cuDNN cannot describe it.
+absl::StatusOr<ChosenWay> TryWays(const CudnnTarget& target, cublasLtHandle_t cublas_lt, const ConvProblem* problem,
+                                  const ConvParts& parts) {
   TrialTimer timer(target.stream);
   SLUICE_RETURN_IF_ERROR(timer.Make());
-  std::optional<ConvWay> best;
-  float least = 0;
-  for (const ConvWay& way : ways) {
-    SLUICE_ASSIGN_OR_RETURN(const std::optional<float> milliseconds, TryWay(target, problem, parts, way, timer));
-    if (!milliseconds.has_value() || (best.has_value() && *milliseconds >= least)) continue;
-    best = way;
-    least = *milliseconds;
+  ChosenWay chosen;
+  float least = std::numeric_limits<float>::max();
+  if (problem != nullptr) {
+    const bool plain = !parts.bias && !parts.residual && !parts.shape.relu;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<ConvWay> ways, problem->Ways(target.handle, plain));
+    for (const ConvWay& way : ways) {
+      SLUICE_ASSIGN_OR_RETURN(const std::optional<float> milliseconds, TryWay(target, *problem, parts, way, timer));
+      if (!milliseconds.has_value() || *milliseconds >= least) continue;
+      chosen.cudnn = way;
+      least = *milliseconds;
+    }
   }
-  return best;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<ColumnsWay> ways, ColumnsWay::Ways(cublas_lt, parts.shape, parts.residual));
+  for (const ColumnsWay& way : ways) {
+    SLUICE_ASSIGN_OR_RETURN(const float milliseconds, TryColumns(target.stream, parts, way, timer));
+    if (milliseconds >= least) continue;
+    chosen = {.cudnn = std::nullopt, .columns = way};
+    least = milliseconds;
+  }
+  return chosen;
 }
 
 /// True when cuDNN can be given the pads: the same on both sides, and no window wholly inside them.
@@ -278,17 +250,16 @@ absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareConv(const Con
   SLUICE_ASSIGN_OR_RETURN(ConvParts parts, MakeParts(ordinal_, description, geometry));
   absl::StatusOr<ConvProblem> problem = ConvProblem::Make(parts.shape, parts.pad);
   if (!problem.ok() && !absl::IsUnimplemented(problem.status())) return problem.status();
-  if (problem.ok()) {
-    SLUICE_RETURN_IF_ERROR(LoadAddBias(ordinal_));
-    const bool plain = !parts.bias && !parts.residual && !parts.shape.relu;
-    SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math_->TakeCudnn());
-    const absl::StatusOr<std::optional<ConvWay>> way = TryWays(target, *problem, parts, plain);
-    math_->GiveCudnn(target);
-    SLUICE_RETURN_IF_ERROR(way.status());
-    if (way->has_value()) {
-      SLUICE_RETURN_IF_ERROR(LoadPad(ordinal_));
-      return std::make_unique<CudnnConv>(std::move(parts), *std::move(problem), **way);
-    }
+  SLUICE_RETURN_IF_ERROR(ColumnsWay::Load(ordinal_));
+  SLUICE_RETURN_IF_ERROR(LoadPad(ordinal_));
+  SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t cublas_lt, math_->CublasLt());
+  SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math_->TakeCudnn());
+  const absl::StatusOr<ChosenWay> way = TryWays(target, cublas_lt, problem.ok() ? &*problem : nullptr, parts);
+  math_->GiveCudnn(target);
+  SLUICE_RETURN_IF_ERROR(way.status());
+  if (way->columns.has_value()) return std::make_unique<ColumnsConv>(std::move(parts), *way->columns);
+  if (way->cudnn.has_value()) {
+    return std::make_unique<CudnnConv>(std::move(parts), *std::move(problem), *way->cudnn);
   }
   SLUICE_RETURN_IF_ERROR(LoadDirectConv(ordinal_));
   return std::make_unique<DirectConv>(std::move(parts));

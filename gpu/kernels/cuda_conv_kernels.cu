@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
+#include "base/status_macros.h"
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/kernels/cuda_conv_kernels.h"
@@ -36,6 +37,50 @@ __global__ void AddBias(ConvShape shape, int64_t count, const float* bias, float
     float value = out[i];
     if (bias != nullptr) value += bias[i / area % shape.filters];
     if (shape.relu && value < 0.0f) value = 0.0f;
+    out[i] = value;
+  }
+}
+
+// 32-bit indices: a division of 64-bit ones takes longer than all the rest.
+__global__ void Unfold(ConvShape shape, uint32_t count, const float* input, float* columns) {
+  WaitForPrevious();
+  const auto kernel_y = static_cast<uint32_t>(shape.kernel[1]), kernel_x = static_cast<uint32_t>(shape.kernel[2]);
+  const auto kernel_z = static_cast<uint32_t>(shape.kernel[0]);
+  const auto out_z = static_cast<uint32_t>(shape.output[0]), out_y = static_cast<uint32_t>(shape.output[1]);
+  const auto out_x = static_cast<uint32_t>(shape.output[2]), batch = static_cast<uint32_t>(shape.batch);
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    uint32_t rest = i;
+    const int64_t ox = rest % out_x;
+    rest /= out_x;
+    const int64_t oy = rest % out_y;
+    rest /= out_y;
+    const int64_t oz = rest % out_z;
+    rest /= out_z;
+    const int64_t image = rest % batch;
+    rest /= batch;
+    const int64_t x = ox * shape.strides[2] - shape.pads_begin[2] + rest % kernel_x * shape.dilations[2];
+    rest /= kernel_x;
+    const int64_t y = oy * shape.strides[1] - shape.pads_begin[1] + rest % kernel_y * shape.dilations[1];
+    rest /= kernel_y;
+    const int64_t z = oz * shape.strides[0] - shape.pads_begin[0] + rest % kernel_z * shape.dilations[0];
+    const int64_t plane = image * shape.channels + rest / kernel_z;
+    const bool inside = x >= 0 && x < shape.input[2] && y >= 0 && y < shape.input[1] && z >= 0 && z < shape.input[0];
+    columns[i] = inside ? input[((plane * shape.input[0] + z) * shape.input[1] + y) * shape.input[2] + x] : 0.0f;
+  }
+}
+
+__global__ void Fold(uint32_t batch, uint32_t filters, uint32_t area, uint32_t parts, bool relu, const float* products,
+                     const float* bias, const float* residual, float* out) {
+  WaitForPrevious();
+  const uint32_t count = batch * filters * area;
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    const uint32_t place = i % area, filter = i / area % filters, image = i / area / filters;
+    const float* product = products + (filter * batch + image) * area + place;
+    float value = *product;
+    for (uint32_t part = 1; part < parts; ++part) value += product[part * count];
+    if (bias != nullptr) value += bias[filter];
+    if (residual != nullptr) value += residual[i];
+    if (relu && value < 0.0f) value = 0.0f;
     out[i] = value;
   }
 }
@@ -119,6 +164,26 @@ absl::Status LoadAddBias(int ordinal) { return LoadKernel(ordinal, AddBias); }
 absl::Status SubmitAddBias(cudaStream_t stream, const ConvShape& shape, const float* bias, float* out) {
   const int64_t count = OutputCount(shape);
   LaunchAfterPrevious(AddBias, BlocksFor(count), kBlockThreads, stream, shape, count, bias, out);
+  return SLUICE_CUDA_STATUS(cudaGetLastError());
+}
+
+absl::Status LoadColumns(int ordinal) {
+  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, Unfold));
+  return LoadKernel(ordinal, Fold);
+}
+
+absl::Status SubmitUnfold(cudaStream_t stream, const ConvShape& shape, const float* input, float* columns) {
+  const int64_t count = shape.channels * Area(shape.kernel) * shape.batch * Area(shape.output);
+  LaunchAfterPrevious(Unfold, BlocksFor(count), kBlockThreads, stream, shape, static_cast<uint32_t>(count), input,
+                      columns);
+  return SLUICE_CUDA_STATUS(cudaGetLastError());
+}
+
+absl::Status SubmitFold(cudaStream_t stream, const ConvShape& shape, int64_t parts, const float* products,
+                        const float* bias, const float* residual, float* out) {
+  LaunchAfterPrevious(Fold, BlocksFor(OutputCount(shape)), kBlockThreads, stream, static_cast<uint32_t>(shape.batch),
+                      static_cast<uint32_t>(shape.filters), static_cast<uint32_t>(Area(shape.output)),
+                      static_cast<uint32_t>(parts), shape.relu, products, bias, residual, out);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 

@@ -36,6 +36,14 @@ absl::Status SubmitPad(cudaStream_t stream, const ConvShape& shape, const float*
 absl::Status LoadAddBias(int ordinal);
 absl::Status SubmitAddBias(cudaStream_t stream, const ConvShape& shape, const float* bias, float* out);
 
+/// Unfold: columns [channels * kernel, batch * output] of an input, one group: a column is what one element of the
+/// result sees. Fold: out [batch, filters, output] = activation(sum of products [parts, filters, batch * output] + bias
+/// + residual); `bias` and `residual` may be null, `residual` may be `out`. Both for fewer than 2^31 elements.
+absl::Status LoadColumns(int ordinal);
+absl::Status SubmitUnfold(cudaStream_t stream, const ConvShape& shape, const float* input, float* columns);
+absl::Status SubmitFold(cudaStream_t stream, const ConvShape& shape, int64_t parts, const float* products,
+                        const float* bias, const float* residual, float* out);
+
 /// The whole convolution, one thread for each element of the result, straight from the formula: for what cuDNN does not
 /// do. `bias` and `residual` may be null; `residual` may be `out`.
 absl::Status LoadDirectConv(int ordinal);

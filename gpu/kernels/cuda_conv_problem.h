@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "gpu/kernels/cuda_conv_kernels.h"
+#include "gpu/kernels/cuda_conv_parts.h"
 
 namespace sluice::gpu::cuda {
 
@@ -20,16 +20,6 @@ struct ConvWay {
   cudnnConvolutionFwdAlgo_t algorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
   bool fused = false;  ///< Bias, residual and activation in one call; otherwise only the residual is added.
   size_t workspace_bytes = 0;
-};
-
-/// Addresses of one launch; bias and residual may be null.
-struct ConvOperands {
-  const float* input = nullptr;
-  const float* weights = nullptr;
-  const float* bias = nullptr;
-  const float* residual = nullptr;  ///< May be `output`.
-  float* output = nullptr;
-  void* workspace = nullptr;
 };
 
 /// A convolution as cuDNN's descriptors. FP32 by fused multiply-add: no tensor cores, so no TF32. Immutable once made,

@@ -46,18 +46,21 @@ absl::Status Set(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttribut
   return SLUICE_CUBLAS_STATUS(cublasLtMatmulPreferenceSetAttribute(to, attribute, &value, sizeof(value)));
 }
 
-/// A column-major matrix, once or as a strided batch.
-absl::Status DescribeMatrix(int64_t rows, int64_t columns, int64_t batches, int64_t step, cublasLtMatrixLayout_t to) {
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatrixLayoutInit(to, CUDA_R_32F, static_cast<uint64_t>(rows),
-                                                                       static_cast<uint64_t>(columns), /*ld=*/rows)));
+/// A column-major matrix, once or as a strided batch. `lead`: from one column to the next, 0 for contiguous ones.
+absl::Status DescribeMatrix(int64_t rows, int64_t columns, int64_t batches, int64_t step, cublasLtMatrixLayout_t to,
+                            int64_t lead = 0) {
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatrixLayoutInit(
+      to, CUDA_R_32F, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), lead == 0 ? rows : lead)));
   if (batches == 1) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(Set(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batches)));
   return Set(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
 }
 
 /// True when every matrix of a batch begins on kAligned bytes, not only the first.
-bool MatricesAligned(const MatMulShape& shape) {
+bool MatricesAligned(const MatMulOperands& operands) {
+  const MatMulShape& shape = operands.shape;
   constexpr int64_t kFloats = kAligned / sizeof(float);
+  if (operands.a_lead % kFloats != 0) return false;
   if (shape.batch_rank > 0 && shape.rows * shape.columns % kFloats != 0) return false;
   for (int d = 0; d < shape.batch_rank; ++d) {
     if (shape.a_batch[d] % kFloats != 0 || shape.b_batch[d] % kFloats != 0 || shape.c_batch[d] % kFloats != 0) {
@@ -108,13 +111,13 @@ absl::Status LtProduct::Describe(const float* bias, Descriptors& to) const {
   const int64_t m = shape.rows, n = shape.columns, k = shape.depth;
   SLUICE_RETURN_IF_ERROR(operands_.transpose_b ? DescribeMatrix(k, n, batches, b_step, &to.first)
                                                : DescribeMatrix(n, k, batches, b_step, &to.first));
-  SLUICE_RETURN_IF_ERROR(operands_.transpose_a ? DescribeMatrix(m, k, batches, a_step, &to.second)
-                                               : DescribeMatrix(k, m, batches, a_step, &to.second));
+  SLUICE_RETURN_IF_ERROR(operands_.transpose_a ? DescribeMatrix(m, k, batches, a_step, &to.second, operands_.a_lead)
+                                               : DescribeMatrix(k, m, batches, a_step, &to.second, operands_.a_lead));
   SLUICE_RETURN_IF_ERROR(DescribeMatrix(n, m, batches, c_step, &to.c));
   return DescribeMatrix(n, m, batches, out_step, &to.result);
 }
 
-absl::StatusOr<bool> LtProduct::ChooseAlgorithm() {
+absl::StatusOr<std::vector<LtProduct>> LtProduct::WithAlgorithms(int most) const {
   const MatMulShape& shape = operands_.shape;
   Descriptors descriptors;
   // Which vector it will be does not matter here, but that there is one.
@@ -125,7 +128,7 @@ absl::StatusOr<bool> LtProduct::ChooseAlgorithm() {
   // Sums in place by atomics would differ from run to run.
   constexpr uint32_t kDeterministic = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   SLUICE_RETURN_IF_ERROR(Set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kDeterministic));
-  const uint32_t alignment = MatricesAligned(shape) ? kAligned : sizeof(float);
+  const uint32_t alignment = MatricesAligned(operands_) ? kAligned : sizeof(float);
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -136,27 +139,35 @@ absl::StatusOr<bool> LtProduct::ChooseAlgorithm() {
   const cublasStatus_t answer = cublasLtMatmulAlgoGetHeuristic(handle_, &descriptors.operation, &descriptors.first,
                                                                &descriptors.second, &descriptors.c, &descriptors.result,
                                                                &preference, kCandidates, results.data(), &count);
-  if (answer == CUBLAS_STATUS_NOT_SUPPORTED) return false;
+  std::vector<LtProduct> products;
+  if (answer == CUBLAS_STATUS_NOT_SUPPORTED) return products;
   SLUICE_RETURN_IF_ERROR(CublasStatus(answer, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__));
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count && products.size() < static_cast<size_t>(most); ++i) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > kMaxWorkspaceBytes) continue;
-    algorithm_ = results[i].algo;
-    workspace_bytes_ = results[i].workspaceSize;
-    return true;
+    products.push_back(*this);
+    products.back().algorithm_ = results[i].algo;
+    products.back().workspace_bytes_ = results[i].workspaceSize;
   }
-  return false;
+  return products;
+}
+
+absl::StatusOr<std::vector<LtProduct>> LtProduct::Candidates(cublasLtHandle_t handle, const MatMulOperands& operands,
+                                                             int most) {
+  const MatMulShape& shape = operands.shape;
+  for (const bool fuse : {true, false}) {
+    const LtProduct product(handle, operands, fuse);
+    const int64_t inner = shape.batch_rank == 0 ? 1 : shape.batch[shape.batch_rank - 1];
+    if (product.calls_ > kMaxCalls || inner > INT32_MAX) break;
+    SLUICE_ASSIGN_OR_RETURN(std::vector<LtProduct> products, product.WithAlgorithms(most));
+    if (!products.empty()) return products;
+  }
+  return std::vector<LtProduct>();
 }
 
 absl::StatusOr<std::optional<LtProduct>> LtProduct::Make(cublasLtHandle_t handle, const MatMulOperands& operands) {
-  const MatMulShape& shape = operands.shape;
-  for (const bool fuse : {true, false}) {
-    LtProduct product(handle, operands, fuse);
-    const int64_t inner = shape.batch_rank == 0 ? 1 : shape.batch[shape.batch_rank - 1];
-    if (product.calls_ > kMaxCalls || inner > INT32_MAX) break;
-    SLUICE_ASSIGN_OR_RETURN(const bool found, product.ChooseAlgorithm());
-    if (found) return product;
-  }
-  return std::nullopt;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products, Candidates(handle, operands, /*most=*/1));
+  if (products.empty()) return std::nullopt;
+  return products.front();
 }
 
 absl::Status LtProduct::Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,

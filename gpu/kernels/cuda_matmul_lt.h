@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +20,9 @@ class LtProduct {
  public:
   /// None when cuBLASLt has no way of doing it, or only in more calls than are worth it. Load time only.
   static absl::StatusOr<std::optional<LtProduct>> Make(cublasLtHandle_t handle, const MatMulOperands& operands);
+  /// Up to `most` ways of doing it, the one that cuBLASLt expects to be fastest first.
+  static absl::StatusOr<std::vector<LtProduct>> Candidates(cublasLtHandle_t handle, const MatMulOperands& operands,
+                                                           int most);
 
   size_t workspace_bytes() const { return workspace_bytes_; }
   /// True when C or the activation is left to SubmitAddC.
@@ -33,7 +37,7 @@ class LtProduct {
 
   LtProduct(cublasLtHandle_t handle, const MatMulOperands& operands, bool fuse);
   absl::Status Describe(const float* bias, Descriptors& to) const;
-  absl::StatusOr<bool> ChooseAlgorithm();
+  absl::StatusOr<std::vector<LtProduct>> WithAlgorithms(int most) const;
 
   cublasLtHandle_t handle_;
   MatMulOperands operands_;

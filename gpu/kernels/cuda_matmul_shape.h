@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "gpu/kernels/cuda_matmul_kernels.h"
 #include "gpu/kernels/geometry.h"
@@ -19,6 +21,7 @@ struct MatMulOperands {
   bool transpose_b = false;  ///< B is stored [columns, depth].
   bool one_b = false;        ///< B is one matrix, shared by all batches.
   CForm c_form = CForm::kNone;
+  int64_t a_lead = 0;  ///< Elements from one stored row of A to the next; 0: as many as it has. For cuBLASLt.
 };
 
 /// Batches that share one B are counted as more rows where C allows it; other batch dimensions are merged.

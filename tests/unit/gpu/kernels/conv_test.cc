@@ -79,7 +79,7 @@ std::string Describe(const Case& c) {
          " groups " + std::to_string(d.groups) + (d.residual ? " residual" : "");
 }
 
-void ExpectMatchesReference(Case& c, std::mt19937& random) {
+void ExpectMatchesReference(Case& c, std::mt19937& random, double tolerance = 2e-5) {
   Libraries libraries;
   ASSERT_OK_AND_ASSIGN(const Dims output, ConvOutputDims(c.description));
   std::vector<GuardedBuffer> inputs = Inputs(c.input);
@@ -91,7 +91,7 @@ void ExpectMatchesReference(Case& c, std::mt19937& random) {
   for (const auto& [name, library] : libraries.all()) {
     std::vector<GuardedBuffer> own;
     for (const GuardedBuffer& input : inputs) own.push_back(GuardedBuffer::Of(input.Values<float>()));
-    ExpectNear(RunKernel<float>(library->PrepareConv(c.description), own, expected.size()), expected, 2e-5,
+    ExpectNear(RunKernel<float>(library->PrepareConv(c.description), own, expected.size()), expected, tolerance,
                name + " " + Describe(c));
   }
 }
@@ -117,6 +117,31 @@ TEST(Conv, MatchesFormulaOnChosenShapes) {
   check({.input = {1, 5, 1, 1}}, {7, 5, 1, 1}, true);
   check({.input = {1, 2, 4, 4}, .pads_begin = {3, 0}, .pads_end = {4, 0}}, {2, 2, 2, 3},
         false);  // whole windows in pads
+}
+
+// Goal: few elements of deep layers, which a backend may unfold into a matrix product, agree with the formula. Method:
+// against it, with and without strides, dilations, pads that differ, residual; pointwise ones for one and two images.
+TEST(Conv, MatchesFormulaOnDeepLayersOfFewElements) {
+  std::mt19937 random(33);
+  const auto check = [&](ConvDescription d, Dims weights, bool bias) {
+    Case c;
+    c.description = std::move(d);
+    FillCase(c, std::move(weights), bias, random);
+    ExpectMatchesReference(c, random, 1e-4);  // sums of up to 2,304 products
+  };
+  constexpr Activation kRelu = Activation::kRelu;
+  const Dims one = {1, 1};
+  check({.input = {2, 256, 7, 7}, .pads_begin = one, .pads_end = one, .activation = kRelu}, {256, 256, 3, 3}, true);
+  check({.input = {2, 256, 7, 7}, .pads_begin = one, .pads_end = one, .residual = true}, {250, 256, 3, 3}, true);
+  check({.input = {3, 192, 9, 8}, .strides = {2, 1}, .pads_begin = {0, 1}, .pads_end = {1, 2}}, {130, 192, 3, 3},
+        false);
+  check({.input = {2, 128, 9, 9}, .dilations = {2, 3}, .residual = true, .activation = kRelu}, {120, 128, 3, 2}, true);
+  for (const int64_t batch : {1, 2}) {
+    for (const bool residual : {false, true}) {
+      check({.input = {batch, 512, 7, 7}, .residual = residual, .activation = kRelu}, {130, 512, 1, 1}, true);
+    }
+    check({.input = {batch, 320, 5, 3}}, {257, 320, 1, 1}, false);
+  }
 }
 
 // Goal: what backends treat each in its own way: pads that differ or exceed the kernel, groups, one and three

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "gpu/kernel.h"
+#include "gpu/kernels/cuda_constant.h"
+#include "gpu/kernels/cuda_conv_kernels.h"
+
+namespace sluice::gpu::cuda {
+
+/// The multiple that pieces of a workspace begin on, so that libraries find theirs aligned.
+inline constexpr size_t kWorkspaceAlignment = 256;
+inline size_t AlignWorkspace(size_t size_bytes) {
+  return (size_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
+/// Addresses of one launch; bias and residual may be null.
+struct ConvOperands {
+  const float* input = nullptr;
+  const float* weights = nullptr;
+  const float* bias = nullptr;
+  const float* residual = nullptr;  ///< May be `output`.
+  float* output = nullptr;
+  void* workspace = nullptr;
+};
+
+/// What every convolution has, whoever computes it.
+struct ConvParts {
+  std::string name;
+  ConvShape shape;
+  bool residual = false;
+  bool pad = false;  ///< For cuDNN the input is padded into the workspace first.
+  size_t input_bytes = 0, padded_bytes = 0, output_bytes = 0;
+  CudaConstant weights, bias;
+
+  /// The spans in order: input, [residual], output. INTERNAL when they do not fit `kernel`.
+  absl::StatusOr<ConvOperands> Bind(const Kernel& kernel, const KernelArgs& args) const;
+};
+
+}  // namespace sluice::gpu::cuda
