@@ -204,13 +204,14 @@ class LatencyLane final : public Lane {
 
 class StandardLane final : public Lane {
  public:
-  StandardLane(Device& device, Gate& gate, const Clock& clock, Timeline* timeline)
+  StandardLane(Device& device, Gate& gate, const Clock& clock, const LaneOptions& options)
       : Lane(RequestClass::kStandard), device_(device), gate_(gate), clock_(clock) {
     context_.device = &device;
     context_.gate = &gate;
     context_.clock = &clock;
     context_.request_class = RequestClass::kStandard;
-    context_.timeline = timeline;
+    context_.timeline = options.timeline;
+    context_.chunk_bytes = options.chunk_bytes;
   }
 
   void Begin(Execution& execution) override {
@@ -315,7 +316,7 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(RequestClass request_class, D
                                                    Launcher& launcher, const Clock& clock, const LaneOptions& options) {
   switch (request_class) {
     case RequestClass::kStandard:
-      return std::make_unique<StandardLane>(device, gate, clock, options.timeline);
+      return std::make_unique<StandardLane>(device, gate, clock, options);
     case RequestClass::kBatch:
       return std::make_unique<BatchLane>(device, launcher, clock);
     case RequestClass::kLatency:

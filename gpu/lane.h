@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "gpu/progress.h"
 #include "gpu/slot.h"
 #include "gpu/timeline.h"
+#include "gpu/transfer.h"
 
 namespace sluice::gpu {
 
@@ -53,7 +55,8 @@ struct LaneOptions {
   /// So many latency threads poll while their execution is on the device, each taking a CPU; the others sleep, and wake
   /// some tens of microseconds late.
   int polling_threads = 0;
-  Timeline* timeline = nullptr;  ///< May be null; else it must outlive the lane.
+  Timeline* timeline = nullptr;                       ///< May be null; else it must outlive the lane.
+  size_t chunk_bytes = TransferTuning().chunk_bytes;  ///< Standard: the most a copy moves at once.
 };
 
 /// One class on one device: its streams and how executions run on them. Purpose: turn a filled slot into outputs.

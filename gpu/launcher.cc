@@ -23,6 +23,7 @@ Launcher::Launcher(Device& device, Gate& gate, const Clock& clock, const Launche
   context_.clock = &clock;
   context_.request_class = RequestClass::kBatch;
   context_.timeline = options.timeline;
+  context_.chunk_bytes = options.chunk_bytes;
 }
 
 absl::StatusOr<std::unique_ptr<Launcher>> Launcher::Create(Device& device, Gate& gate, const Clock& clock,

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -19,13 +20,15 @@
 #include "gpu/lane.h"
 #include "gpu/progress.h"
 #include "gpu/timeline.h"
+#include "gpu/transfer.h"
 
 namespace sluice::gpu {
 
 struct LauncherOptions {
-  int stream_count = 2;          ///< 2 to 4: executions whose copies and units overlap.
-  bool spin = false;             ///< Polls while there is work instead of blocking; takes a CPU.
-  Timeline* timeline = nullptr;  ///< May be null; else it must outlive the launcher.
+  int stream_count = 2;                               ///< 2 to 4: executions whose copies and units overlap.
+  bool spin = false;                                  ///< Polls while there is work instead of blocking; takes a CPU.
+  Timeline* timeline = nullptr;                       ///< May be null; else it must outlive the launcher.
+  size_t chunk_bytes = TransferTuning().chunk_bytes;  ///< The most a copy moves at once.
 };
 
 /// For metrics; `yields` counts waits for the gate with nothing in flight.

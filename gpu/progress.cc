@@ -44,7 +44,7 @@ void Progress::Start(LaneContext& context, Slot& slot, StreamRef stream, const s
   track_ = TrackOf(stream.handle);
   if (Recording()) copy_in_at_ = context.clock->Now();
   const bool unified = context.device->info().unified_memory;
-  if (!unified) chunks_ = ChunkCursor(slot.inputs);
+  if (!unified) chunks_ = ChunkCursor(slot.inputs, context.chunk_bytes);
   if (slot.unit_done.size() != slot.units.size() || slot.unit_graphs.size() != slot.units.size() ||
       slot.copy_done.empty() != unified) {
     return End(absl::InternalError("the slot was prepared for another class"));
@@ -77,7 +77,7 @@ Step Progress::Advance() {
     case Phase::kKernelsRunning:
       if (!unified) {
         if (Step step = Seen(slot_->kernels_done, Phase::kCopyOut); step.kind != StepKind::kIssued) return step;
-        chunks_ = ChunkCursor(slot_->outputs);
+        chunks_ = ChunkCursor(slot_->outputs, context_->chunk_bytes);
         chunk_index_ = 0;
       }
       if (absl::Status status = context_->device->Record(stream_, slot_->d2h_start); !status.ok()) {

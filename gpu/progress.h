@@ -46,6 +46,7 @@ struct LaneContext {
   const Clock* clock = nullptr;
   RequestClass request_class = RequestClass::kStandard;
   Timeline* timeline = nullptr;  ///< May be null.
+  size_t chunk_bytes = TransferTuning().chunk_bytes;
   CopyTimes copy_times;
   std::array<UnitMeter, kEngineCount> meters;
 };

@@ -7,14 +7,9 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "gpu/transfer.h"
 
 namespace sluice::gpu {
-namespace {
-
-// Chunks of one slot in flight per direction. A gate window above it is shared by several slots.
-constexpr size_t kChunksInFlight = 2;
-
-}  // namespace
 
 bool WantsGraph(const Slot& slot, size_t first, size_t count) {
   if (count > kMaxPlainLaunches) return slot.device->info().backend == Backend::kCuda;
@@ -60,7 +55,7 @@ absl::Status PrepareSlot(Slot& slot, RequestClass request_class) {
     if (!WantsGraph(slot, unit.first_launch, unit.launch_count)) continue;
     SLUICE_ASSIGN_OR_RETURN(slot.unit_graphs[i], CaptureLaunches(slot, unit.first_launch, unit.launch_count));
   }
-  const size_t copy_events = device.info().unified_memory ? 0 : kChunksInFlight;
+  const size_t copy_events = device.info().unified_memory ? 0 : kMostChunksInFlight;
   for (const auto& [events, count] : {std::pair(&slot.unit_done, slot.units.size()), {&slot.copy_done, copy_events}}) {
     events->reserve(count);
     while (events->size() < count) {

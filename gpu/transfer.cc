@@ -10,11 +10,13 @@ namespace sluice::gpu {
 namespace {
 // Below it the fixed cost of a copy decides (4 KiB take 14 us on a busy H200).
 constexpr absl::Duration kLeastCopyTime = absl::Microseconds(10);
+constexpr size_t kMebibyte = size_t{1} << 20;
+constexpr size_t kLeastMeasuredBytes = kMebibyte / 4;
 }  // namespace
 
 Chunk ChunkCursor::Next() {
   const SlotTensor& tensor = tensors_.front();
-  const size_t size_bytes = std::min(tensor.pinned.size_bytes - offset_bytes_, kChunkBytes);
+  const size_t size_bytes = std::min(tensor.pinned.size_bytes - offset_bytes_, chunk_bytes_);
   const Chunk chunk = {tensor.pinned.subspan(offset_bytes_, size_bytes),
                        tensor.device.subspan(offset_bytes_, size_bytes)};
   offset_bytes_ += size_bytes;
@@ -30,14 +32,14 @@ void ChunkCursor::SkipEmpty() {
 }
 
 absl::Duration CopyTimes::Predicted(Engine engine, size_t size_bytes) const {
-  const double part = static_cast<double>(size_bytes) / static_cast<double>(kChunkBytes);
-  return std::max(kLeastCopyTime, full_chunk_[static_cast<size_t>(engine)].value() * part);
+  const double part = static_cast<double>(size_bytes) / static_cast<double>(kMebibyte);
+  return std::max(kLeastCopyTime, mebibyte_[static_cast<size_t>(engine)].value() * part);
 }
 
 void CopyTimes::Add(Engine engine, size_t size_bytes, absl::Duration measured) {
-  if (size_bytes < kChunkBytes / 2) return;
-  const double part = static_cast<double>(size_bytes) / static_cast<double>(kChunkBytes);
-  full_chunk_[static_cast<size_t>(engine)].Add(measured / part);
+  if (size_bytes < kLeastMeasuredBytes) return;
+  const double part = static_cast<double>(size_bytes) / static_cast<double>(kMebibyte);
+  mebibyte_[static_cast<size_t>(engine)].Add(measured / part);
 }
 
 absl::Status CopyInputs(Device& device, StreamRef stream, const Slot& slot) {

@@ -43,8 +43,8 @@ class ConstantPool;  // weights of one model on one device, shared by its plans
 struct PlanOptions {
   /// Kernels are put together until a unit is predicted to take this long. On the host a unit is one kernel.
   absl::Duration unit_target = absl::Microseconds(20);
-  /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is twice
-  /// as fast alone and waits behind every batch copy.
+  /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is faster
+  /// alone then and waits behind every batch copy. See gpu::TransferTuning.
   size_t max_transfer_bytes = size_t{2} << 20;
 };
 

@@ -110,6 +110,15 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(InRange("queue-bytes", static_cast<double>(config.queue_bytes), 1024, 1e15));
   SLUICE_RETURN_IF_ERROR(MemoryLimit("gpu-memory-limit", config.gpu_memory_limit));
   SLUICE_RETURN_IF_ERROR(MemoryLimit("pinned-memory-limit", config.pinned_memory_limit));
+  if (config.copy_chunk_bytes != 0) {
+    SLUICE_RETURN_IF_ERROR(
+        InRange("copy-chunk-bytes", static_cast<double>(config.copy_chunk_bytes), 64 << 10, 16 << 20));
+  }
+  SLUICE_RETURN_IF_ERROR(InRange("copy-window", config.copy_window, 0, 4));
+  if (config.transfer_kernel_bytes != 0) {
+    SLUICE_RETURN_IF_ERROR(
+        InRange("transfer-kernel-bytes", static_cast<double>(config.transfer_kernel_bytes), 4096, 64 << 20));
+  }
   SLUICE_RETURN_IF_ERROR(
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
@@ -156,6 +165,15 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--pinned-memory-limit", config.pinned_memory_limit,
                  "Bytes of pinned memory and of host devices, also as 4GiB; 0: what the container has, but a reserve")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--copy-chunk-bytes", config.copy_chunk_bytes,
+                 "The most a batch or standard copy moves at once, 64KiB to 16MiB; 0: measured at start")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--copy-window", config.copy_window,
+                 "Copy chunks in flight per direction, 1 to 4; 0: measured at start");
+  app.add_option("--transfer-kernel-bytes", config.transfer_kernel_bytes,
+                 "Latency inputs (outputs) up to this move by a kernel instead of a copy engine, 4KiB to 64MiB; 0: "
+                 "measured at start")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");

@@ -118,7 +118,6 @@ absl::Status LtProduct::Describe(const float* bias, Descriptors& to) const {
 }
 
 absl::StatusOr<std::vector<LtProduct>> LtProduct::WithAlgorithms(int most) const {
-  const MatMulShape& shape = operands_.shape;
   Descriptors descriptors;
   // Which vector it will be does not matter here, but that there is one.
   SLUICE_RETURN_IF_ERROR(Describe(reinterpret_cast<const float*>(uintptr_t{256}), descriptors));

@@ -19,6 +19,7 @@
 #include "gpu/lane.h"
 #include "gpu/launcher.h"
 #include "gpu/timeline.h"
+#include "gpu/transfer.h"
 #include "server/config.h"
 #include "server/execution/executor.h"
 #include "server/execution/model_instance.h"
@@ -60,6 +61,9 @@ class DeviceLanes {
   /// Batch and standard requests in this device's house; decides the label `contended`.
   const metrics::NeighbourActivity& neighbours() const { return neighbours_; }
 
+  /// How bytes move here: measured when this was created, or from the config.
+  const gpu::TransferTuning& transfer_tuning() const { return transfer_tuning_; }
+
   /// What happened here, while somebody records it.
   gpu::Timeline& timeline() { return *timeline_; }
 
@@ -85,6 +89,7 @@ class DeviceLanes {
 
   DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock, metrics::Metrics& metrics);
   static size_t Index(RequestClass request_class) { return static_cast<size_t>(request_class); }
+  absl::Status TuneTransfers(const ServerConfig& config);
   absl::Status CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry, const SpinBudget& spin);
   absl::Status CheckPriorities() const;
   absl::Status OutcomeStatus(const ExecutionOutcome& outcome) const;
@@ -107,6 +112,7 @@ class DeviceLanes {
   std::unique_ptr<gpu::Launcher> launcher_;
   scheduler::ExpiryThread* expiry_ = nullptr;
   size_t queue_limit_ = 0;
+  gpu::TransferTuning transfer_tuning_;
 
   mutable Mutex models_mutex_;
   absl::flat_hash_map<ModelId, std::shared_ptr<const ExecutableModel>> models_ ABSL_GUARDED_BY(models_mutex_);

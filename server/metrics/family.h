@@ -48,11 +48,14 @@ enum class Reading : uint8_t {
   kGateOwedGrants,          ///< device
   kGateLapsedTokens,        ///< device
   kGateUntracked,           ///< device
+  kTransferChunkBytes,      ///< device; only where copies are real, like the next two
+  kTransferWindow,          ///< device
+  kTransferKernelBytes,     ///< device
   kLauncherUnits,           ///< device
   kLauncherWaits,           ///< device
   kPollingThreads,          ///< role
 };
-inline constexpr size_t kReadingCount = 17;
+inline constexpr size_t kReadingCount = 20;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {

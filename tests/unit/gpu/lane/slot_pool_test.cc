@@ -76,7 +76,8 @@ TEST(SlotPoolTest, AcquireIsWokenByARelease) {
   EXPECT_EQ(pool.free_count(), 1u);
 }
 
-TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostOneMebibyte) {
+TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostTheBound) {
+  constexpr size_t kChunkBytes = size_t{1} << 18;
   // Goal: chunks are bounded, never span tensors, skip empty ones. Method:
   // tensors around the bound; add up.
   std::vector<std::byte> memory(size_t{4} << 20);
@@ -89,7 +90,7 @@ TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostOneMebibyte) {
   }
   std::vector<size_t> sizes;
   const std::byte* next = memory.data();
-  for (ChunkCursor cursor(tensors); !cursor.done();) {
+  for (ChunkCursor cursor(tensors, kChunkBytes); !cursor.done();) {
     const Chunk chunk = cursor.Next();
     EXPECT_EQ(chunk.pinned.data, next);
     EXPECT_EQ(chunk.device.data, next);
