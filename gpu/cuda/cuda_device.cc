@@ -11,6 +11,7 @@
 #include "gpu/cuda/cuda_kernel.h"
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/cuda/math_libraries.h"
+#include "gpu/cuda/nvtx_range.h"
 
 namespace sluice::gpu::cuda {
 
@@ -253,11 +254,13 @@ absl::Status CudaDevice::Copy(CudaStream* stream, const std::byte* source, std::
 }
 
 absl::Status CudaDevice::CopyToDevice(StreamRef stream, PinnedSpan source, DeviceSpan destination) {
+  const NvtxRange range("copy to device");
   return Copy(ToStream(stream), source.data, destination.data, source.device_data == destination.data,
               source.size_bytes, destination.size_bytes);
 }
 
 absl::Status CudaDevice::CopyToHost(StreamRef stream, DeviceSpan source, PinnedSpan destination) {
+  const NvtxRange range("copy to host");
   return Copy(ToStream(stream), source.data, destination.data, source.data == destination.device_data,
               source.size_bytes, destination.size_bytes);
 }
@@ -274,6 +277,7 @@ absl::Status CudaDevice::Launch(StreamRef stream, const Kernel& kernel, const Ke
   for (const DeviceSpan& span : args.spans) {
     if (!span && span.size_bytes > 0) return NullHandle("memory");
   }
+  const NvtxRange range(kernel.name().c_str());
   if (kernel.capture_only()) return Note(SubmitCudnn(ToStream(stream), static_cast<const CudnnKernel&>(kernel), args));
   return Note(static_cast<const CudaKernel&>(kernel).Submit(ToStream(stream)->stream, args));
 }
@@ -304,6 +308,7 @@ absl::Status CudaDevice::SubmitCudnn(CudaStream* stream, const CudnnKernel& kern
 absl::Status CudaDevice::LaunchGraph(StreamRef stream, GraphRef graph) {
   SLUICE_RETURN_IF_ERROR(EnterOutsideCapture(ToStream(stream)));
   if (!graph) return NullHandle("graph");
+  const NvtxRange range("graph");
   return Note(SLUICE_CUDA_STATUS(cudaGraphLaunch(ToGraph(graph)->graph, ToStream(stream)->stream)));
 }
 

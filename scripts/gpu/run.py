@@ -9,6 +9,7 @@ steps, in the order they run:
   numerics     every model, every class, against ONNX Runtime   load        two classes: R99 and W
   copies       a large latency input beside batch copies        overhead    front end: client minus echo minus device
   cupti        legacy default stream and allocations            trap        a kernel that kills the device
+  racecheck    hazards of our kernels in shared memory
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
 import argparse
@@ -55,29 +56,35 @@ def suite(name):
     return command
 
 
-def memcheck(machine, arguments):
-    if not machine.cuda:
-        raise LeftOut("needs a CUDA device")
-    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if not os.access(tool, os.X_OK):
-        raise LeftOut("compute-sanitizer was not found")
-    # Calls that the driver refuses are part of the suite (foreign memory, a size no device has): only memory counts.
-    check = [tool, "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "1", "--leak-check", "full"]
-    programs = [needed(machine, "conformance_cuda")]
-    if machine.program("kernels_cuda"):
-        programs.append(str(machine.program("kernels_cuda")))
-    return ["bash", "-ec", "; ".join(shlex.join([*check, program]) for program in programs)]
+def sanitizer(suites, *flags):
+    """Suites under one tool of compute-sanitizer."""
+    def command(machine, arguments):
+        if not machine.cuda:
+            raise LeftOut("needs a CUDA device")
+        program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        if not os.access(program, os.X_OK):
+            raise LeftOut("compute-sanitizer was not found")
+        check = [program, "--error-exitcode", "1", *flags]
+        return ["bash", "-ec", "; ".join(shlex.join([*check, needed(machine, name), *more]) for name, *more in suites)]
+    return command
 
+
+# Calls that the driver refuses are part of the suite (foreign memory, a size no device has): only memory counts.
+memcheck = sanitizer([["conformance_cuda"], ["kernels_cuda"]], "--tool", "memcheck", "--report-api-errors", "no",
+                     "--leak-check", "full")
+# Of our own kernels: the libraries' take minutes, and convolutions use no shared memory of ours.
+racecheck = sanitizer([["kernels_cuda", "--gtest_filter=-Conv.*"]], "--tool", "racecheck", "--kernel-name", "kns=sluice")
 
 # Name: (what makes its command, seconds it may take).
 STEPS = {
     "conformance": (suite("conformance_cuda"), 120), "kernels": (suite("kernels_cuda"), 180), "memcheck": (memcheck, 300),
+    "racecheck": (racecheck, 180),
     "priorities": (script("priorities.py"), 90), "numerics": (script("numerics.py"), 180), "load": (script("load.py"), 450),
     "copies": (script("copies.py"), 90), "overhead": (script("overhead.py"), 120), "cupti": (script("cupti.py"), 150),
     "trap": (script("trap.py"), 90),
 }
 # Suites run with this environment and no Python in between.
-BARE = ("conformance", "kernels", "memcheck")
+BARE = ("conformance", "kernels", "memcheck", "racecheck")
 NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "cupti", "trap")
 
 
