@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/cpu_relax.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -16,12 +17,6 @@ namespace {
 // A spinning thread competes with the compute team for the same cores, so it polls only this often before it sleeps.
 // About 20 us: longer than waking a thread takes.
 constexpr int kSpinPolls = 2000;
-
-void SpinPause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 int PriorityNumber(StreamPriority priority) {
   switch (priority) {
@@ -247,7 +242,7 @@ absl::Status HostStreams::Synchronize(HostEvent* event) {
     if (mark.stream == nullptr) return NeverRecorded();
   }
   if (event->mode == WaitMode::kSpin) {
-    for (int poll = 0; poll < kSpinPolls && !mark.stream->Reached(mark.position) && !lost(); ++poll) SpinPause();
+    for (int poll = 0; poll < kSpinPolls && !mark.stream->Reached(mark.position) && !lost(); ++poll) CpuRelax();
   }
   MutexLock lock(mutex_);
   return WaitForMark(mark);

@@ -11,18 +11,13 @@
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_library.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_global_timer.cuh"
 #include "gpu/kernels/cuda_wait.cuh"
 
 namespace sluice::gpu::cuda {
 namespace {
 
 constexpr absl::Duration kMaxDelay = absl::Seconds(10);
-
-__device__ uint64_t GlobalTimer() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
 
 __global__ void WriteStamp(uint64_t* out) {
   WaitForPrevious();

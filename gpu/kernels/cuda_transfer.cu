@@ -13,6 +13,7 @@
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_library.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_global_timer.cuh"
 #include "gpu/kernels/cuda_wait.cuh"
 #include "gpu/kernels/transfer.h"
 
@@ -36,12 +37,6 @@ struct TransferTable {
   Piece pieces[kMaxTransferTensors];
   int count = 0;
 };
-
-__device__ uint64_t GlobalTimer() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
 
 __device__ void MovePiece(const Piece& piece) {
   const auto* source = reinterpret_cast<const uint4*>(piece.source);

@@ -107,10 +107,6 @@ class ClassQueue {
     MutexLock lock(mutex_);
     return core_.counts();
   }
-  size_t queued_count(ModelId model) {
-    MutexLock lock(mutex_);
-    return core_.queued_count(model);
-  }
   absl::Duration PredictedDelay() {
     MutexLock lock(mutex_);
     return core_.PredictedDelay(clock_.Now());
