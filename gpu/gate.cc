@@ -23,6 +23,10 @@
 // between two questions) or keep an owed_since_ns a question too long; they cannot corrupt: every value is bounded
 // when written, and the grant itself still goes through Reserve.
 //
+// Handover. When the newest unit was granted and when one was last seen to end are hints: a racing asker may see the
+// time of another grant and judge a unit younger or older than it is, by at most the time between two questions; the
+// place itself is taken in the compare-and-swap, which fails when anything came or went meanwhile.
+//
 // Relaxed: counters, use counts (owned by who claimed the place), and hints.
 
 namespace sluice::gpu {
@@ -60,6 +64,7 @@ Gate::Gate(const GateOptions& options)
     : options_(options),
       window_ns_(std::clamp(absl::ToInt64Nanoseconds(options.compute_window), kLeastCostNs, kMostCostNs)),
       idle_window_ns_(absl::ToInt64Nanoseconds(options.idle_compute_window)),
+      handover_ns_(std::clamp(absl::ToInt64Nanoseconds(options.handover), int64_t{0}, kMostCostNs)),
       owed_wait_ns_(absl::ToInt64Nanoseconds(options.max_owed_wait)),
       debt_bound_ns_(static_cast<int64_t>(std::clamp(options.batch_min_share, 0.0, 1.0) * kOneSecondNs)) {}
 
@@ -183,17 +188,28 @@ int64_t Gate::EarliestReady(int64_t now_ns) {
   return earliest;
 }
 
-Gate::Room Gate::Reserve(Engine engine, int64_t cost_ns, int64_t time_left_ns) {
-  std::atomic<uint64_t>& in_flight = state(engine).in_flight;
+/// Of the only unit in flight: it runs since it was granted, or since the one before it was seen to end.
+bool Gate::AboutToEnd(const EngineState& engine, int64_t in_flight_ns, int64_t now_ns) const {
+  if (handover_ns_ == 0) return false;
+  const int64_t since = std::max(engine.newest_grant_ns.load(std::memory_order_relaxed),
+                                 engine.last_completion_ns.load(std::memory_order_relaxed));
+  return in_flight_ns - (now_ns - since) <= handover_ns_;
+}
+
+Gate::Room Gate::Reserve(Engine engine, int64_t cost_ns, int64_t time_left_ns, int64_t now_ns) {
+  EngineState& engine_state = state(engine);
+  std::atomic<uint64_t>& in_flight = engine_state.in_flight;
   const int64_t window = latency_capable_.load(std::memory_order_relaxed) ? window_ns_ : idle_window_ns_;
   uint64_t old = in_flight.load(std::memory_order_acquire);
   while (true) {
     const uint64_t count = old >> kCountShift;
-    const auto sum = static_cast<int64_t>(old & kTimeMask) + cost_ns;
+    const auto before = static_cast<int64_t>(old & kTimeMask);
+    const int64_t sum = before + cost_ns;
     if (sum > time_left_ns) return Room::kTooLate;
     if (count > 0) {
-      const bool room =
-          engine == Engine::kCompute ? sum <= window : count < static_cast<uint64_t>(std::max(options_.copy_window, 1));
+      const bool room = engine == Engine::kCompute
+                            ? sum <= window || (count == 1 && AboutToEnd(engine_state, before, now_ns))
+                            : count < static_cast<uint64_t>(std::max(options_.copy_window, 1));
       if (!room || count >= kMaxCount || sum > static_cast<int64_t>(kTimeMask)) return Room::kWindowFull;
     }
     const uint64_t wanted = ((count + 1) << kCountShift) | static_cast<uint64_t>(sum);
@@ -299,7 +315,7 @@ Grant Gate::TryGrant(Engine engine, RequestClass request_class, absl::Duration p
     if (batch) HoldBack(engine_state);
     return Refuse(verdict.retry_ns);
   }
-  const Room room = Reserve(engine, cost_ns, verdict.time_left_ns);
+  const Room room = Reserve(engine, cost_ns, verdict.time_left_ns, now_ns);
   if (room == Room::kTooLate) {  // Another asker was faster; what it took is over soon.
     if (batch) HoldBack(engine_state);
     return Refuse(SaturatingAdd(now_ns + verdict.time_left_ns, window_ns_));
@@ -313,6 +329,7 @@ Grant Gate::TryGrant(Engine engine, RequestClass request_class, absl::Duration p
     engine_state.turn_until_ns.store(SaturatingAdd(now_ns, owed_wait_ns_), std::memory_order_release);
     return Refuse(kNever);
   }
+  RaiseTo(engine_state.newest_grant_ns, now_ns);
   if (batch) {
     engine_state.batch_in_flight.fetch_add(1, std::memory_order_relaxed);
     // What only the floor allowed does not mean that the way is free.

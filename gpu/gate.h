@@ -23,7 +23,10 @@ inline constexpr int kEngineCount = 3;
 struct GateOptions {
   absl::Duration compute_window = absl::Microseconds(60);  ///< Predicted time of units in flight.
   absl::Duration idle_compute_window =
-      absl::Microseconds(2000);                           ///< The same while no latency-capable model is loaded.
+      absl::Microseconds(2000);  ///< The same while no latency-capable model is loaded.
+  /// The successor of a unit may be granted, however long, once this much of the predicted time of the only one in
+  /// flight is left, so that the device never waits for the host between two units. 0 turns it off.
+  absl::Duration handover;
   int copy_window = 2;                                    ///< Chunks in flight per direction.
   double batch_min_share = 0.05;                          ///< Of compute time over any second; 0 turns the floor off.
   absl::Duration max_owed_wait = absl::Milliseconds(10);  ///< How long an owed unit waits for a quiet moment.
@@ -58,7 +61,8 @@ struct GateCounters {
 ///    than the time that is left; a ready_at that has passed closes the gate until the token enters, is released, or
 ///    lapses one compute window later.
 /// 2. Batch waits while standard does.
-/// 3. Its engine's window has room. An empty window takes one unit, however long.
+/// 3. Its engine's window has room. An empty window takes one unit, however long, and one that is about to become empty
+///    (GateOptions::handover) another.
 /// Floor: while batch is pending and its last question was refused by rule 1, rule 2 or a window full of standard work
 /// alone, it is owed batch_min_share of that time on that engine, at most one second's share; a batch that holds itself
 /// up is owed nothing. A unit is owed once the debt covers it (or is at its bound). An owed unit does not wait for
@@ -130,6 +134,7 @@ class Gate {
   struct alignas(64) EngineState {
     std::atomic<uint64_t> in_flight = 0;  ///< Count in the upper 16 bits, predicted nanoseconds below: exact together.
     std::atomic<int64_t> last_completion_ns = 0;
+    std::atomic<int64_t> newest_grant_ns = 0;
     // The floor.
     std::atomic<int64_t> debt_ns = 0;
     std::atomic<int64_t> accounted_until_ns = 0;
@@ -157,7 +162,8 @@ class Gate {
   const EngineState& state(Engine engine) const { return engines_[static_cast<size_t>(engine)]; }
   int64_t Cost(absl::Duration predicted) const;
   int64_t EarliestReady(int64_t now_ns);
-  Room Reserve(Engine engine, int64_t cost_ns, int64_t time_left_ns);
+  Room Reserve(Engine engine, int64_t cost_ns, int64_t time_left_ns, int64_t now_ns);
+  bool AboutToEnd(const EngineState& engine, int64_t in_flight_ns, int64_t now_ns) const;
   int64_t AccountDebt(EngineState& engine, int64_t now_ns) const;
   Floor UpdateFloor(Engine engine, int64_t cost_ns, int64_t now_ns);
   void AddDebt(EngineState& engine, int64_t delta_ns) const;
@@ -171,6 +177,7 @@ class Gate {
   const GateOptions options_;
   const int64_t window_ns_;
   const int64_t idle_window_ns_;
+  const int64_t handover_ns_;
   const int64_t owed_wait_ns_;
   const int64_t debt_bound_ns_;  ///< One second's share.
 

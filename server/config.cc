@@ -121,6 +121,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   }
   SLUICE_RETURN_IF_ERROR(
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
+  SLUICE_RETURN_IF_ERROR(InRange("unit-handover-us", absl::ToDoubleMicroseconds(config.unit_handover), 0, 10'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
   SLUICE_RETURN_IF_ERROR(InRange("trace-records", config.trace_records, 0, kMostTraceRecords));
@@ -133,6 +134,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   ServerConfig& config = parsed.config;
   double exit_timeout_secs = absl::ToDoubleSeconds(config.exit_timeout);
   double compute_window_us = absl::ToDoubleMicroseconds(config.compute_window);
+  double unit_handover_us = absl::ToDoubleMicroseconds(config.unit_handover);
   double unit_target_us = absl::ToDoubleMicroseconds(config.unit_target);
   std::string gate = "on";
   std::string polling = "auto";
@@ -177,6 +179,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
+  app.add_option("--unit-handover-us", unit_handover_us,
+                 "The next unit may start when this much of the one in flight is left, however long; 0: off");
   app.add_option("--batch-min-share", config.batch_min_share,
                  "Share of compute time that batch work gets over any second; 0 turns the floor off");
   app.add_option("--trace-records", config.trace_records,
@@ -200,6 +204,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   }
   config.exit_timeout = absl::Seconds(exit_timeout_secs);
   config.compute_window = absl::Microseconds(compute_window_us);
+  config.unit_handover = absl::Microseconds(unit_handover_us);
   config.unit_target = absl::Microseconds(unit_target_us);
   config.gate = gate == "on";
   config.polling = polling == "auto";

@@ -38,6 +38,7 @@ struct ServerConfig {
   int64_t transfer_kernel_bytes = 0;       ///< Latency transfers up to this move by kernel; 0: measured at start.
   absl::Duration unit_target = absl::Microseconds(20);
   absl::Duration compute_window = absl::Microseconds(40);
+  absl::Duration unit_handover = absl::Microseconds(15);
   double batch_min_share = 0.05;
   bool gate = true;
   int trace_records = 65536;  ///< Spans a device's timeline holds; 0: it never records.

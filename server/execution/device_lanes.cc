@@ -92,6 +92,7 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
   lanes->timeline_ = std::make_unique<gpu::Timeline>(static_cast<size_t>(config.trace_records), clock);
   SLUICE_RETURN_IF_ERROR(lanes->TuneTransfers(config));
   lanes->gate_ = std::make_unique<gpu::Gate>(gpu::GateOptions{.compute_window = config.compute_window,
+                                                              .handover = config.unit_handover,
                                                               .copy_window = lanes->transfer_tuning_.copy_window,
                                                               .batch_min_share = config.batch_min_share,
                                                               .enabled = config.gate});

@@ -84,7 +84,10 @@ bool CheckedGate::HasRoom(gpu::Engine engine, absl::Duration cost) const {
   const EngineBooks& engine_books = books_[static_cast<size_t>(engine)];
   if (engine_books.in_flight_count == 0) return true;
   if (engine != gpu::Engine::kCompute) return engine_books.in_flight_count < options_.copy_window;
-  return engine_books.in_flight + cost <= window();
+  if (engine_books.in_flight + cost <= window()) return true;
+  if (options_.handover == absl::ZeroDuration() || engine_books.in_flight_count > 1) return false;
+  const Time since = std::max(engine_books.newest_grant, engine_books.last_completion);
+  return engine_books.in_flight - (loop_.now() - since) <= options_.handover;
 }
 
 gpu::Grant CheckedGate::TryGrant(gpu::Engine engine, RequestClass request_class, absl::Duration predicted) {
@@ -108,6 +111,7 @@ gpu::Grant CheckedGate::TryGrant(gpu::Engine engine, RequestClass request_class,
     EngineBooks& engine_books = books(engine);
     engine_books.in_flight += cost;
     ++engine_books.in_flight_count;
+    engine_books.newest_grant = now;
     if (batch) ++engine_books.batch_in_flight;
   }
   return grant;
@@ -187,6 +191,7 @@ void CheckedGate::Complete(gpu::Engine engine, RequestClass request_class, absl:
   const absl::Duration cost = std::max(predicted, kLeastCost);
   engine_books.in_flight -= cost;
   --engine_books.in_flight_count;
+  if (measured > absl::ZeroDuration()) engine_books.last_completion = loop_.now();
   if (request_class != RequestClass::kBatch) return;
   --engine_books.batch_in_flight;
   if (engine == gpu::Engine::kCompute) batch_got_.Add(loop_.now(), measured - cost);

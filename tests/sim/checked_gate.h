@@ -67,6 +67,7 @@ class CheckedGate {
     absl::Duration in_flight;
     int in_flight_count = 0;
     int batch_in_flight = 0;
+    Time newest_grant, last_completion;
     Time held_since = Time::Infinite();
   };
 

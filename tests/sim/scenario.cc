@@ -101,6 +101,7 @@ Scenario MakeScenario(uint64_t seed, int request_count) {
   if (!scenario.classes[0].present && !scenario.classes[1].present) scenario.of(RequestClass::kBatch).present = true;
   if (random.Chance(0.3))
     scenario.gate.compute_window = random.Between(absl::Microseconds(10), absl::Microseconds(300));
+  if (random.Chance(0.5)) scenario.gate.handover = random.Between(absl::Microseconds(1), absl::Microseconds(60));
   if (random.Chance(0.3)) scenario.gate.copy_window = static_cast<int>(random.Between(1, 4));
   if (random.Chance(0.4)) scenario.gate.batch_min_share = random.Chance(0.3) ? 0 : random.Real(0.01, 0.3);
   scenario.latency_capable = scenario.of(RequestClass::kLatency).present || random.Chance(0.5);
@@ -138,6 +139,7 @@ Scenario MakeFloorScenario(uint64_t seed) {
   }
   if (greedy == RequestClass::kLatency) scenario.gate.compute_window = absl::Milliseconds(2);
   scenario.gate.batch_min_share = random.Real(0.03, 0.15);
+  scenario.gate.handover = absl::Microseconds(15);
   scenario.prediction_error = 0.2;
   scenario.checks_computed_share = true;
   return scenario;

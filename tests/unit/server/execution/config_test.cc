@@ -47,6 +47,7 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--batch-min-share", "1.5"}, "--batch-min-share"},
       {{"--model-repository", "m", "--compute-window-us", "0"}, "--compute-window-us"},
       {{"--model-repository", "m", "--unit-target-us", "0"}, "--unit-target-us"},
+      {{"--model-repository", "m", "--unit-handover-us", "-1"}, "--unit-handover-us"},
       {{"--model-repository", "m", "--copy-chunk-bytes", "1000"}, "--copy-chunk-bytes"},
       {{"--model-repository", "m", "--copy-window", "5"}, "--copy-window"},
       {{"--model-repository", "m", "--transfer-kernel-bytes", "100MiB"}, "--transfer-kernel-bytes"},
