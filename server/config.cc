@@ -113,6 +113,12 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
+  SLUICE_RETURN_IF_ERROR(InRange("unit-limit-us", absl::ToDoubleMicroseconds(config.unit_limit), 1, 10'000'000));
+  if (config.unit_limit < config.unit_target) {
+    return absl::InvalidArgumentError(absl::StrCat("--unit-limit-us: expected at least --unit-target-us (",
+                                                   absl::ToDoubleMicroseconds(config.unit_target), "), got ",
+                                                   absl::ToDoubleMicroseconds(config.unit_limit)));
+  }
   SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
   SLUICE_RETURN_IF_ERROR(InRange("trace-records", config.trace_records, 0, kMostTraceRecords));
   SLUICE_RETURN_IF_ERROR(InRange("exit-timeout-secs", absl::ToDoubleSeconds(config.exit_timeout), 0, 3600));
@@ -125,6 +131,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double exit_timeout_secs = absl::ToDoubleSeconds(config.exit_timeout);
   double compute_window_us = absl::ToDoubleMicroseconds(config.compute_window);
   double unit_target_us = absl::ToDoubleMicroseconds(config.unit_target);
+  double unit_limit_us = absl::ToDoubleMicroseconds(config.unit_limit);
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -135,7 +142,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--address", config.address, "Address to listen on, for gRPC and metrics");
   app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
   app.add_option("--metrics-port", config.metrics_port,
-                 "Port of /metrics, /healthz, /readyz and /trace; 0 picks a free one");
+                 "Port of /metrics, /healthz, /readyz, /trace and /inspect; 0 picks a free one");
   app.add_option("--devices", config.devices, "Devices: auto, host, host:N, cuda:0,1");
   app.add_option("--cuda-module", config.cuda_module,
                  "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
@@ -158,6 +165,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  "Bytes of pinned memory and of host devices, also as 4GiB; 0: what the container has, but a reserve")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
+  app.add_option("--unit-limit-us", unit_limit_us,
+                 "On a GPU, fewer rows at a time for standard and batch work until no unit takes longer than this");
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
   app.add_option("--batch-min-share", config.batch_min_share,
                  "Share of compute time that batch work gets over any second; 0 turns the floor off");
@@ -183,6 +192,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.exit_timeout = absl::Seconds(exit_timeout_secs);
   config.compute_window = absl::Microseconds(compute_window_us);
   config.unit_target = absl::Microseconds(unit_target_us);
+  config.unit_limit = absl::Microseconds(unit_limit_us);
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {

@@ -34,6 +34,7 @@ struct ServerConfig {
   int64_t gpu_memory_limit = 0;            ///< Bytes per CUDA device; 0: all but a reserve.
   int64_t pinned_memory_limit = 0;         ///< Bytes, memory of host devices included; 0: what the container has.
   absl::Duration unit_target = absl::Microseconds(20);
+  absl::Duration unit_limit = absl::Microseconds(60);  ///< At least unit_target.
   absl::Duration compute_window = absl::Microseconds(40);
   double batch_min_share = 0.05;
   bool gate = true;
