@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   sluice::client::AddLoadCommand(app, exit_code);
   sluice::client::AddHealthCommand(app, exit_code);
   sluice::client::AddTraceCommand(app, exit_code);
+  sluice::client::AddInspectCommand(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

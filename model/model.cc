@@ -6,12 +6,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "model/description.h"
 #include "model/device_model.h"
 #include "model/graph_builder.h"
 #include "model/onnx_reader.h"
+#include "model/print.h"
 
 namespace sluice::model {
 namespace {
+
+/// Gives those of `values` that `places` names the type and dimensions of their namesakes among `tensors`.
+void DeclareTensors(const std::vector<TensorSignature>& tensors, const std::vector<int32_t>& places,
+                    std::vector<ValueDescription>& values) {
+  for (const int32_t place : places) {
+    if (place < 0) continue;
+    ValueDescription& value = values[static_cast<size_t>(place)];
+    for (const TensorSignature& tensor : tensors) {
+      if (tensor.name != value.name) continue;
+      value.type = tensor.type;
+      value.dims = tensor.dims;
+    }
+  }
+}
 
 class OnnxModel final : public Model {
  public:
@@ -20,6 +36,13 @@ class OnnxModel final : public Model {
 
   const Signature& signature() const override { return signature_; }
   int64_t opset() const override { return graph_.opset; }
+  GraphDescription Describe() const override {
+    GraphDescription described = DescribeGraph(graph_, kMostGraphBytes);
+    // Dimensions are the bucket's until one is bound; what the file declares is the signature's.
+    DeclareTensors(signature_.inputs, described.inputs, described.values);
+    DeclareTensors(signature_.outputs, described.outputs, described.values);
+    return described;
+  }
   absl::StatusOr<std::unique_ptr<DeviceModel>> Instantiate(gpu::Device& device, gpu::Device& host,
                                                            const PlanOptions& options) const override {
     return MakeDeviceModel(graph_.Clone(), signature_, device, host, options);

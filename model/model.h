@@ -36,8 +36,10 @@ struct Bucket {
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
-class Graph;         // model/graph.h: what the file says, typed
-class ConstantPool;  // weights of one model on one device, shared by its plans
+class Graph;              // model/graph.h: what the file says, typed
+class ConstantPool;       // weights of one model on one device, shared by its plans
+struct GraphDescription;  // model/description.h: for people, as is the next
+struct PlanDescription;
 
 /// How plans are cut and fed; the server's flags.
 struct PlanOptions {
@@ -77,6 +79,11 @@ class Plan {
   /// as one graph (latency) or gets an event per unit. Load time only. RESOURCE_EXHAUSTED when memory is out; nothing
   /// is left behind on failure.
   virtual absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class) = 0;
+  /// Kernels and units with their times. Allocates; any thread.
+  virtual PlanDescription Describe() const = 0;
+  /// Hands over what the graph was when the passes were through with it, at most kMostGraphBytes; empty from the second
+  /// call on. Load time only.
+  virtual GraphDescription TakeGraph() = 0;
 };
 
 /// A model's weights on one device, and the plans built from them. Not thread-safe while plans are being built.
@@ -100,6 +107,8 @@ class Model {
   virtual ~Model() = default;
   virtual const Signature& signature() const = 0;
   virtual int64_t opset() const = 0;
+  /// The file's graph before any pass, at most kMostGraphBytes.
+  virtual GraphDescription Describe() const = 0;
   /// `host` evaluates constant subgraphs (it may be the same device). Both devices must outlive the result, and so must
   /// this model.
   virtual absl::StatusOr<std::unique_ptr<DeviceModel>> Instantiate(gpu::Device& device, gpu::Device& host,

@@ -14,8 +14,10 @@
 #include "gpu/kernels/fill.h"
 #include "gpu/kernels/stamp.h"
 #include "gpu/kernels/transfer.h"
+#include "model/description.h"
 #include "model/plan_layout.h"
 #include "model/plan_profile.h"
+#include "model/print.h"
 
 namespace sluice::model {
 namespace {
@@ -51,14 +53,15 @@ absl::StatusOr<TransferKernels> PrepareTransfers(const PlanLayout& layout, gpu::
 
 class BoundPlan final : public Plan {
  public:
-  BoundPlan(Bucket bucket, std::vector<Shape> output_shapes, PlanLayout layout, std::unique_ptr<gpu::Kernel> stamp,
-            TransferKernels transfers, gpu::Device& device)
+  BoundPlan(Bucket bucket, GraphDescription graph, std::vector<Shape> output_shapes, PlanLayout layout,
+            std::unique_ptr<gpu::Kernel> stamp, TransferKernels transfers, gpu::Device& device)
       : bucket_(std::move(bucket)),
         output_shapes_(std::move(output_shapes)),
         layout_(std::move(layout)),
         stamp_(std::move(stamp)),
         transfers_(std::move(transfers)),
-        device_(device) {}
+        device_(device),
+        graph_(std::move(graph)) {}
 
   /// Measures the kernels in a slot of its own and cuts them into units. Once, before any other method.
   absl::Status Profile(absl::Duration unit_target) {
@@ -71,10 +74,8 @@ class BoundPlan final : public Plan {
     launch_times_ = profile.launches;
     unit_firsts_ = CutUnits(device_.info().backend, profile.launches, unit_target);
     for (size_t i = 0; i < unit_firsts_.size(); ++i) {
-      const size_t end = i + 1 < unit_firsts_.size() ? unit_firsts_[i + 1] : profile.launches.size();
-      predicted_.emplace_back(std::accumulate(profile.launches.begin() + static_cast<ptrdiff_t>(unit_firsts_[i]),
-                                              profile.launches.begin() + static_cast<ptrdiff_t>(end),
-                                              absl::ZeroDuration()));
+      predicted_.emplace_back(ProfiledUnit(i));
+      unit_captured_.push_back(gpu::WantsGraph(slot, unit_firsts_[i], UnitEnd(i) - unit_firsts_[i]));
     }
     return absl::OkStatus();
   }
@@ -107,15 +108,32 @@ class BoundPlan final : public Plan {
       if (predicted_[i].value() > predicted_[longest].value()) longest = i;
     }
     const auto begin = launch_times_.begin() + static_cast<ptrdiff_t>(unit_firsts_[longest]);
-    const auto end = longest + 1 < unit_firsts_.size()
-                         ? launch_times_.begin() + static_cast<ptrdiff_t>(unit_firsts_[longest + 1])
-                         : launch_times_.end();
-    const auto launch = static_cast<size_t>(std::max_element(begin, end) - launch_times_.begin());
-    // The first and the last are stamps.
-    if (launch == 0 || launch > layout_.launches.size()) return stamp_->name();
-    return layout_.launches[launch - 1].kernel->name();
+    const auto end = launch_times_.begin() + static_cast<ptrdiff_t>(UnitEnd(longest));
+    return LaunchName(static_cast<size_t>(std::max_element(begin, end) - launch_times_.begin()));
   }
   absl::Duration profile() const override { return profile_; }
+
+  PlanDescription Describe() const override {
+    PlanDescription result;
+    result.whole = profile_;
+    result.launches.reserve(launch_times_.size());
+    for (size_t i = 0; i < launch_times_.size(); ++i) result.launches.push_back({LaunchName(i), launch_times_[i]});
+    for (size_t i = 0; i < unit_firsts_.size(); ++i) {
+      result.units.push_back({.first_launch = unit_firsts_[i],
+                              .launch_count = UnitEnd(i) - unit_firsts_[i],
+                              .profiled = ProfiledUnit(i),
+                              .predicted = predicted_[i].value(),
+                              .captured = unit_captured_[i]});
+    }
+    result.input_bytes = layout_.input_bytes;
+    result.output_bytes = layout_.output_bytes;
+    result.activation_bytes = layout_.activation_bytes;
+    for (const PlannedLaunch& launch : layout_.launches) {
+      result.workspace_bytes = std::max(result.workspace_bytes, launch.workspace.size_bytes);
+    }
+    return result;
+  }
+  GraphDescription TakeGraph() override { return std::exchange(graph_, {}); }
 
   absl::StatusOr<std::unique_ptr<gpu::Slot>> MakeSlot(RequestClass request_class) override {
     auto slot = std::make_unique<gpu::Slot>();
@@ -132,6 +150,22 @@ class BoundPlan final : public Plan {
 
  private:
   size_t CountersBytes() const { return transfers_.in != nullptr ? kCountersBytes : 0; }
+
+  /// The launch after the last one of a unit.
+  size_t UnitEnd(size_t unit) const {
+    return unit + 1 < unit_firsts_.size() ? unit_firsts_[unit + 1] : launch_times_.size();
+  }
+
+  absl::Duration ProfiledUnit(size_t unit) const {
+    return std::accumulate(launch_times_.begin() + static_cast<ptrdiff_t>(unit_firsts_[unit]),
+                           launch_times_.begin() + static_cast<ptrdiff_t>(UnitEnd(unit)), absl::ZeroDuration());
+  }
+
+  const std::string& LaunchName(size_t launch) const {
+    // The first and the last are stamps.
+    if (launch == 0 || launch > layout_.launches.size()) return stamp_->name();
+    return layout_.launches[launch - 1].kernel->name();
+  }
 
   static size_t AtLeastOne(size_t size_bytes) { return std::max<size_t>(size_bytes, 1); }
 
@@ -242,9 +276,7 @@ class BoundPlan final : public Plan {
 
   void BindUnits(gpu::Slot& slot) {
     for (size_t i = 0; i < unit_firsts_.size(); ++i) {
-      const size_t first = unit_firsts_[i];
-      const size_t end = i + 1 < unit_firsts_.size() ? unit_firsts_[i + 1] : slot.launches.size();
-      slot.units.push_back({first, end - first, &predicted_[i]});
+      slot.units.push_back({unit_firsts_[i], UnitEnd(i) - unit_firsts_[i], &predicted_[i]});
     }
   }
 
@@ -254,10 +286,12 @@ class BoundPlan final : public Plan {
   const std::unique_ptr<gpu::Kernel> stamp_;
   const TransferKernels transfers_;
   gpu::Device& device_;
+  GraphDescription graph_;  // Until it is taken.
   // Set by Profile.
   absl::Duration profile_;
   std::vector<absl::Duration> launch_times_;
   std::vector<size_t> unit_firsts_;
+  std::vector<bool> unit_captured_;
   std::deque<MovingAverage> predicted_;  // One a unit; slots of any thread add to it.
 };
 
@@ -265,13 +299,14 @@ class BoundPlan final : public Plan {
 
 absl::StatusOr<std::unique_ptr<Plan>> BuildPlanFromGraph(Graph graph, const Bucket& bucket, gpu::Device& device,
                                                          ConstantPool& pool, const PlanOptions& options) {
+  GraphDescription description = DescribeGraph(graph, kMostGraphBytes);
   std::vector<Shape> output_shapes;
   for (const ValueIndex output : graph.outputs) output_shapes.push_back(*graph.value(output).dims);
   SLUICE_ASSIGN_OR_RETURN(PlanLayout layout, BuildPlanLayout(graph, device, pool));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Kernel> stamp, gpu::PrepareStamp(device));
   SLUICE_ASSIGN_OR_RETURN(TransferKernels transfers, PrepareTransfers(layout, device, options.max_transfer_bytes));
-  auto plan = std::make_unique<BoundPlan>(bucket, std::move(output_shapes), std::move(layout), std::move(stamp),
-                                          std::move(transfers), device);
+  auto plan = std::make_unique<BoundPlan>(bucket, std::move(description), std::move(output_shapes), std::move(layout),
+                                          std::move(stamp), std::move(transfers), device);
   SLUICE_RETURN_IF_ERROR(plan->Profile(options.unit_target));
   return plan;
 }

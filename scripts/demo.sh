@@ -58,6 +58,7 @@ field() { .venv/bin/python -c 'import json,sys; print(json.loads(sys.argv[1])[sy
 [ "$(field event)" = ready ] || { echo "not every model is ready" >&2; exit 1; }
 url=127.0.0.1:$(field grpc_port) metrics=http://127.0.0.1:$(field metrics_port)/metrics
 "$sluice" status --url "$url"
+"$sluice" inspect filetype --url "127.0.0.1:$(field metrics_port)"
 
 step "what are these files?"
 gzip -c README.md >"$work/archive.gz"

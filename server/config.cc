@@ -123,6 +123,12 @@ absl::Status ValidateConfig(const ServerConfig& config) {
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-handover-us", absl::ToDoubleMicroseconds(config.unit_handover), 0, 10'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
+  SLUICE_RETURN_IF_ERROR(InRange("unit-limit-us", absl::ToDoubleMicroseconds(config.unit_limit), 1, 10'000'000));
+  if (config.unit_limit < config.unit_target) {
+    return absl::InvalidArgumentError(absl::StrCat("--unit-limit-us: expected at least --unit-target-us (",
+                                                   absl::ToDoubleMicroseconds(config.unit_target), "), got ",
+                                                   absl::ToDoubleMicroseconds(config.unit_limit)));
+  }
   SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
   SLUICE_RETURN_IF_ERROR(InRange("trace-records", config.trace_records, 0, kMostTraceRecords));
   SLUICE_RETURN_IF_ERROR(InRange("exit-timeout-secs", absl::ToDoubleSeconds(config.exit_timeout), 0, 3600));
@@ -136,6 +142,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double compute_window_us = absl::ToDoubleMicroseconds(config.compute_window);
   double unit_handover_us = absl::ToDoubleMicroseconds(config.unit_handover);
   double unit_target_us = absl::ToDoubleMicroseconds(config.unit_target);
+  double unit_limit_us = absl::ToDoubleMicroseconds(config.unit_limit);
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -146,7 +153,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--address", config.address, "Address to listen on, for gRPC and metrics");
   app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
   app.add_option("--metrics-port", config.metrics_port,
-                 "Port of /metrics, /healthz, /readyz and /trace; 0 picks a free one");
+                 "Port of /metrics, /healthz, /readyz, /trace and /inspect; 0 picks a free one");
   app.add_option("--devices", config.devices, "Devices: auto, host, host:N, cuda:0,1");
   app.add_option("--cuda-module", config.cuda_module,
                  "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
@@ -178,6 +185,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  "measured at start")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
+  app.add_option("--unit-limit-us", unit_limit_us,
+                 "On a GPU, fewer rows at a time for standard and batch work until no unit takes longer than this");
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
   app.add_option("--unit-handover-us", unit_handover_us,
                  "The next unit may start when this much of the one in flight is left, however long; 0: off");
@@ -206,6 +215,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.compute_window = absl::Microseconds(compute_window_us);
   config.unit_handover = absl::Microseconds(unit_handover_us);
   config.unit_target = absl::Microseconds(unit_target_us);
+  config.unit_limit = absl::Microseconds(unit_limit_us);
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {

@@ -37,6 +37,7 @@ struct ServerConfig {
   int copy_window = 0;                     ///< Chunks in flight per direction, 1 to 4; 0: measured at start.
   int64_t transfer_kernel_bytes = 0;       ///< Latency transfers up to this move by kernel; 0: measured at start.
   absl::Duration unit_target = absl::Microseconds(20);
+  absl::Duration unit_limit = absl::Microseconds(60);  ///< At least unit_target.
   absl::Duration compute_window = absl::Microseconds(40);
   absl::Duration unit_handover = absl::Microseconds(15);
   double batch_min_share = 0.05;

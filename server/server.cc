@@ -29,9 +29,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
   metrics::TraceSource trace = [serving = server->serving_.get()](absl::Duration duration) {
     return serving->RecordTrace(duration);
   };
-  SLUICE_ASSIGN_OR_RETURN(server->metrics_server_,
-                          metrics::MetricsServer::Start({.address = config.address, .port = config.metrics_port},
-                                                        *server->metrics_, std::move(probes), std::move(trace)));
+  metrics::InspectSource inspect = [serving = server->serving_.get()](const std::string& model,
+                                                                      const std::string& version) {
+    return serving->Inspect(model, version);
+  };
+  SLUICE_ASSIGN_OR_RETURN(
+      server->metrics_server_,
+      metrics::MetricsServer::Start({.address = config.address, .port = config.metrics_port}, *server->metrics_,
+                                    std::move(probes), std::move(trace), std::move(inspect)));
   rpc::RpcOptions rpc_options;
   rpc_options.address = config.address;
   rpc_options.port = config.grpc_port;

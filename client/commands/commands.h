@@ -23,5 +23,6 @@ void AddStatusCommand(CLI::App& app, int& exit_code);
 void AddLoadCommand(CLI::App& app, int& exit_code);
 void AddHealthCommand(CLI::App& app, int& exit_code);
 void AddTraceCommand(CLI::App& app, int& exit_code);
+void AddInspectCommand(CLI::App& app, int& exit_code);
 
 }  // namespace sluice::client

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gpu/kernels/transfer_calibration.h"
+#include "server/execution/inspect.h"
 #include "server/execution/stage_records.h"
 
 namespace sluice::server {
@@ -412,6 +413,14 @@ void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
     samples.push_back({Reading::kDeviceMemoryBytes,
                        {name, std::string(gpu::MemoryKindName(kind))},
                        static_cast<double>(memory.of(kind))});
+  }
+  {
+    MutexLock lock(models_mutex_);
+    size_t room = metrics::Metrics::kMaxModels;
+    for (const auto& [id, model] : models_) {
+      if (room-- == 0) break;
+      ReadBatchPlan(*model->instance, name, samples);
+    }
   }
   // Of everything that the kinds show, what was not counted included.
   add(Reading::kDeviceMemoryLimitBytes,

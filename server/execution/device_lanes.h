@@ -52,6 +52,8 @@ class DeviceLanes {
   /// Makes a prepared model runnable here. Before any request of it is submitted.
   absl::Status AddModel(std::unique_ptr<ModelInstance> instance, metrics::ModelMetrics* model_metrics,
                         const std::array<int, kRequestClassCount>& slot_counts);
+  /// Null when it does not run here. A short lock; any thread.
+  std::shared_ptr<const ExecutableModel> FindModel(ModelId model) const;
   /// Predicted time until a request of this class submitted now would be over; for placement.
   absl::Duration PredictedDelay(RequestClass request_class) const;
 
@@ -100,7 +102,6 @@ class DeviceLanes {
   void CountStarted(const QueuedInfer& queued);
   void Leave(const QueuedInfer& queued);
   void Record(const ExecutableModel& model, RequestClass request_class, const ExecutionOutcome& outcome);
-  std::shared_ptr<const ExecutableModel> FindModel(ModelId model) const;
 
   // Constant after Create.
   const std::unique_ptr<gpu::Device> device_;

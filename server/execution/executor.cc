@@ -94,7 +94,9 @@ ExecutionOutcome Run::Go() {
   gate_.Reannounce(requests_.front().token, taken_ + instance_.copy_in_time().value());
   PrepareResults();
   Time first_begin = Time::Infinite();
-  for (const MicroBatch& part : CutRows(total_rows_, instance_.plan_rows(), lane_.request_class())) {
+  const std::span<const int64_t> plan_rows =
+      instance_.plan_rows(requests_.front().request->shape_bucket, lane_.request_class());
+  for (const MicroBatch& part : CutRows(total_rows_, plan_rows, lane_.request_class())) {
     if (!outcome_.status.ok()) break;
     if (AllStopped()) {
       outcome_.status = absl::CancelledError("nobody waits for this request any more");

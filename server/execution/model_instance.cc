@@ -3,7 +3,6 @@
 #include "server/execution/model_instance.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,11 +41,14 @@ absl::StatusOr<std::unique_ptr<ModelInstance>> ModelInstance::Create(const model
   SLUICE_RETURN_IF_ERROR(RefreshBudgets(device));
   const std::string before = DescribeBudgets(device);
   std::unique_ptr<ModelInstance> instance(new ModelInstance());
+  instance->model_ = &model;
   instance->served_ = std::move(served);
   instance->plan_rows_ = options.batch_buckets;
   instance->slot_counts_ = options.slot_counts;
+  instance->unit_limit_ = options.unit_limit;
   SLUICE_ASSIGN_OR_RETURN(instance->device_model_, model.Instantiate(device, host, options.plan));
   absl::Status status = instance->BuildPlans();
+  if (status.ok()) instance->ChooseMicroBatches(device.info().backend, options.batch_rows);
   if (status.ok()) status = instance->CheckSlotsFit(device);
   if (status.ok()) status = instance->MakeSlots();
   if (absl::IsResourceExhausted(status)) return instance->Refusal(status, before, device);
@@ -83,6 +85,45 @@ absl::Status ModelInstance::BuildPlans() {
   return absl::OkStatus();
 }
 
+void ModelInstance::ChooseMicroBatches(gpu::Backend backend, const std::optional<int64_t>& batch_rows) {
+  const bool has_units = slot_counts_[static_cast<size_t>(RequestClass::kStandard)] > 0 ||
+                         slot_counts_[static_cast<size_t>(RequestClass::kBatch)] > 0;
+  for (const std::vector<PreparedPlan>& plans : plans_) {
+    std::vector<RowProfile> profiles;
+    for (const PreparedPlan& prepared : plans) {
+      profiles.push_back({.rows = prepared.rows,
+                          .whole = prepared.plan->profile(),
+                          .longest_unit = prepared.plan->longest_unit(),
+                          .longest_kernel = prepared.plan->longest_unit_kernel()});
+    }
+    const auto configured =
+        batch_rows ? std::find(plan_rows_.begin(), plan_rows_.end(), *batch_rows) : plan_rows_.end();
+    if (configured != plan_rows_.end()) {
+      const auto index = static_cast<size_t>(configured - plan_rows_.begin());
+      row_choices_.push_back(TakeRows(profiles, index, RowRule::kConfigured));
+    } else if (backend == gpu::Backend::kHost || !has_units) {
+      row_choices_.push_back(TakeRows(profiles, profiles.size() - 1, RowRule::kLargest));
+    } else {
+      row_choices_.push_back(ChooseRows(profiles, unit_limit_));
+    }
+  }
+  // One graph is kept for people; the others differ in rows only.
+  bound_graph_ = micro_batch(0).plan->TakeGraph();
+  for (const std::vector<PreparedPlan>& plans : plans_) {
+    for (const PreparedPlan& prepared : plans) prepared.plan->TakeGraph();
+  }
+}
+
+std::span<const int64_t> ModelInstance::plan_rows(size_t shape_bucket, RequestClass request_class) const {
+  if (request_class == RequestClass::kLatency) return plan_rows_;
+  return std::span(plan_rows_).first(row_choices_[shape_bucket].index + 1);
+}
+
+int ModelInstance::SlotCount(size_t shape_bucket, size_t plan, RequestClass request_class) const {
+  const bool used = shape_bucket >= row_choices_.size() || plan < plan_rows(shape_bucket, request_class).size();
+  return used ? slot_counts_[static_cast<size_t>(request_class)] : 0;
+}
+
 absl::Status ModelInstance::CheckSlotsFit(gpu::Device& device) const {
   const size_t device_bytes = SlotSum(&model::SlotMemory::device_bytes);
   const size_t pinned_bytes = SlotSum(&model::SlotMemory::pinned_bytes);
@@ -92,17 +133,19 @@ absl::Status ModelInstance::CheckSlotsFit(gpu::Device& device) const {
 }
 
 absl::Status ModelInstance::MakeSlots() {
-  for (std::vector<PreparedPlan>& plans : plans_) {
-    for (PreparedPlan& prepared : plans) {
+  for (size_t bucket = 0; bucket < plans_.size(); ++bucket) {
+    for (size_t plan = 0; plan < plans_[bucket].size(); ++plan) {
+      PreparedPlan& prepared = plans_[bucket][plan];
       for (const RequestClass request_class : kRequestClasses) {
-        const auto index = static_cast<size_t>(request_class);
         std::vector<std::unique_ptr<gpu::Slot>> slots;
-        for (int i = 0; i < slot_counts_[index]; ++i) {
+        const int count = SlotCount(bucket, plan, request_class);
+        for (int i = 0; i < count; ++i) {
           SLUICE_ASSIGN_OR_RETURN(auto slot, prepared.plan->MakeSlot(request_class));
           slot_bytes_ += prepared.plan->slot_bytes();
           slots.push_back(std::move(slot));
         }
-        if (!slots.empty()) prepared.slots[index] = std::make_unique<gpu::SlotPool>(std::move(slots));
+        if (slots.empty()) continue;
+        prepared.slots[static_cast<size_t>(request_class)] = std::make_unique<gpu::SlotPool>(std::move(slots));
       }
     }
   }
@@ -110,11 +153,16 @@ absl::Status ModelInstance::MakeSlots() {
 }
 
 size_t ModelInstance::SlotSum(size_t model::SlotMemory::*member, std::string* parts) const {
-  const auto count = static_cast<size_t>(std::accumulate(slot_counts_.begin(), slot_counts_.end(), 0));
   size_t sum = 0;
-  for (const std::vector<PreparedPlan>& plans : plans_) {
-    for (const PreparedPlan& prepared : plans) {
+  for (size_t bucket = 0; bucket < plans_.size(); ++bucket) {
+    for (size_t plan = 0; plan < plans_[bucket].size(); ++plan) {
+      const PreparedPlan& prepared = plans_[bucket][plan];
       if (prepared.plan == nullptr) continue;  // The one that could not be built.
+      size_t count = 0;
+      for (const RequestClass request_class : kRequestClasses) {
+        count += static_cast<size_t>(SlotCount(bucket, plan, request_class));
+      }
+      if (count == 0) continue;
       const size_t bytes = prepared.plan->slot_memory().*member;
       sum += count * bytes;
       if (parts == nullptr) continue;
@@ -154,7 +202,7 @@ size_t ModelInstance::OutputRowBytes(const PreparedPlan& plan, size_t output) co
 
 absl::Duration ModelInstance::PredictedCompute(size_t shape_bucket, int64_t rows, RequestClass request_class) const {
   absl::Duration sum;
-  for (const MicroBatch& part : CutRows(rows, plan_rows_, request_class)) {
+  for (const MicroBatch& part : CutRows(rows, plan_rows(shape_bucket, request_class), request_class)) {
     sum += plans_[shape_bucket][part.plan_index].plan->predicted_compute();
   }
   return sum;

@@ -11,9 +11,37 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "server/container_memory.h"
+#include "server/execution/inspect.h"
 #include "server/execution/statistics.h"
 
 namespace sluice::server {
+namespace {
+
+/// `instance` is the model on its first device.
+void LogReady(const ServedModel& served, const ModelInstance& instance, int64_t opset, absl::Duration took) {
+  const RowChoice& choice = instance.row_choice(0);
+  const PreparedPlan& micro_batch = instance.micro_batch(0);
+  Log(choice.uncuttable ? Severity::kWarning : Severity::kInfo, "model ready",
+      {{"model", served.name},
+       {"version", served.version},
+       {"opset", opset},
+       {"default_class", RequestClassName(served.class_rules.default_class)},
+       {"max_batch_size", served.max_batch_size},
+       {"weight_bytes", instance.weight_bytes()},
+       {"slot_bytes", instance.slot_bytes()},
+       {"batch_rows", micro_batch.rows},
+       {"rule", RowRuleName(choice.rule)},
+       {"units", micro_batch.plan->unit_count()},
+       {"longest_unit_us", absl::ToDoubleMicroseconds(micro_batch.plan->longest_unit())},
+       {"longest_unit_kernel", micro_batch.plan->longest_unit_kernel()},
+       {"plan_us", absl::ToDoubleMicroseconds(micro_batch.plan->profile())},
+       {"cost_of_cut", choice.cost},
+       {"uncuttable", choice.uncuttable},
+       {"seconds", absl::ToDoubleSeconds(took)}});
+}
+
+}  // namespace
+
 Serving::Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, const Clock& clock,
                  metrics::Metrics& metrics)
     : config_(config),
@@ -132,6 +160,8 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   InstanceOptions options;
   options.batch_buckets = settings.batch_buckets.empty() ? std::vector<int64_t>{1} : settings.batch_buckets;
   options.slot_counts = settings.slots;
+  options.batch_rows = settings.batch_rows;
+  options.unit_limit = config_.unit_limit;
   options.plan.unit_target = config_.unit_target;
 
   // Prepared on every device before any of them shows it, so that a failure leaves nothing behind.
@@ -143,13 +173,8 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
                             ModelInstance::Create(*model, devices_[place]->device(), HostDevice(), served, options));
     instances.push_back(std::move(instance));
   }
-  const size_t weight_bytes = instances.front()->weight_bytes();
-  const size_t slot_bytes = instances.front()->slot_bytes();
-  const model::Plan& largest = *instances.front()->plans(0).back().plan;
-  const size_t units = largest.unit_count();
-  const absl::Duration longest_unit = largest.longest_unit();
-  const std::string longest_kernel = largest.longest_unit_kernel();
-  const absl::Duration profile = largest.profile();
+  // Of the first device, for the log: instances stay where they are.
+  const ModelInstance& first = *instances.front();
   for (size_t i = 0; i < instances.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(
         devices_[served->devices[i]]->AddModel(std::move(instances[i]), served->metrics, settings.slots));
@@ -159,20 +184,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   served->metrics->SetLoadDuration(took);
   served->metrics->SetReady(true);
   table_.SetReady(served);
-  Log(Severity::kInfo, "model ready",
-      {{"model", served->name},
-       {"version", served->version},
-       {"opset", models_.back()->opset()},
-       {"default_class", RequestClassName(served->class_rules.default_class)},
-       {"max_batch_size", served->max_batch_size},
-       {"weight_bytes", weight_bytes},
-       {"slot_bytes", slot_bytes},
-       {"rows", options.batch_buckets.back()},
-       {"units", units},
-       {"longest_unit_us", absl::ToDoubleMicroseconds(longest_unit)},
-       {"longest_unit_kernel", longest_kernel},
-       {"plan_us", absl::ToDoubleMicroseconds(profile)},
-       {"seconds", absl::ToDoubleSeconds(took)}});
+  LogReady(*served, first, models_.back()->opset(), took);
   return absl::OkStatus();
 }
 
@@ -238,6 +250,18 @@ absl::StatusOr<std::string> Serving::RecordTrace(absl::Duration duration) {
     for (const auto& model : table_.ReadyModels()) names[model->id.value()] = model->name;
     return names;
   });
+}
+
+absl::StatusOr<std::string> Serving::Inspect(const std::string& name, const std::string& version) const {
+  SLUICE_ASSIGN_OR_RETURN(const auto served, table_.Find(name, version));
+  std::vector<std::shared_ptr<const ExecutableModel>> models;  // They keep the instances.
+  std::vector<InspectedInstance> instances;
+  for (const size_t place : served->devices) {
+    models.push_back(devices_[place]->FindModel(served->id));
+    if (models.back() == nullptr) return absl::InternalError(absl::StrCat("model '", name, "' is ready on no device"));
+    instances.push_back({devices_[place]->device().info().name, models.back()->instance.get()});
+  }
+  return InspectModel(instances);
 }
 
 std::vector<metrics::ReadingSample> Serving::Read() {

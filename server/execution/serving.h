@@ -56,6 +56,10 @@ class Serving final : public InferenceBackend {
   absl::StatusOr<std::string> RecordTrace(absl::Duration duration);
   bool recording_trace() const { return traces_.recording(); }
 
+  /// What a model became when it was loaded, as InspectModel writes it. NOT_FOUND, UNAVAILABLE and INVALID_ARGUMENT as
+  /// FindModel. Any thread.
+  absl::StatusOr<std::string> Inspect(const std::string& name, const std::string& version) const;
+
   const SpinBudget& spin_budget() const { return spin_; }
 
   const metrics::NeighbourActivity& neighbours(size_t device_index) const {

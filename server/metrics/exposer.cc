@@ -72,46 +72,70 @@ class PathHandler final : public CivetHandler {
   const absl::AnyInvocable<Answer() const> answer_;
 };
 
-/// /trace: GET only, since it does something.
-class TraceHandler final : public CivetHandler {
+using Document = absl::StatusOr<std::string>;
+
+int HttpStatusOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+      return 400;
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
+      return 404;
+    case absl::StatusCode::kAborted:
+      return 409;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+/// A parameter of a query, decoded; empty when it is not there.
+std::string Parameter(absl::string_view query, const char* name) {
+  std::string value;
+  CivetServer::getParam(query.data(), query.size(), name, value);
+  return value;
+}
+
+/// A path that takes a query and answers with JSON: GET only.
+class QueryHandler final : public CivetHandler {
  public:
-  explicit TraceHandler(TraceSource source) : source_(std::move(source)) {}
+  explicit QueryHandler(absl::AnyInvocable<Document(absl::string_view query) const> ask) : ask_(std::move(ask)) {}
   bool handleGet(CivetServer*, mg_connection* connection) override {
     const char* const query = mg_get_request_info(connection)->query_string;
-    Write(connection, Ask(query == nullptr ? absl::string_view() : query), true);
+    Document document = ask_(query == nullptr ? absl::string_view() : query);
+    if (document.ok()) {
+      Write(connection, {200, "application/json", *std::move(document)}, true);
+    } else {
+      const absl::Status& status = document.status();
+      Write(connection, {HttpStatusOf(status.code()), "text/plain", absl::StrCat(status.message(), "\n")}, true);
+    }
     return true;
   }
 
  private:
-  Answer Ask(absl::string_view query) const {
-    std::string text;
-    double seconds = 0;
-    if (!CivetServer::getParam(query.data(), query.size(), "seconds", text) || !absl::SimpleAtod(text, &seconds) ||
-        !(seconds > 0 && seconds < 1e6)) {
-      return {400, "text/plain", "expected /trace?seconds=S with a number of seconds\n"};
-    }
-    absl::StatusOr<std::string> trace = source_(absl::Seconds(seconds));
-    if (trace.ok()) return {200, "application/json", *std::move(trace)};
-    return {StatusOf(trace.status().code()), "text/plain", absl::StrCat(trace.status().message(), "\n")};
-  }
-
-  static int StatusOf(absl::StatusCode code) {
-    switch (code) {
-      case absl::StatusCode::kInvalidArgument:
-        return 400;
-      case absl::StatusCode::kFailedPrecondition:
-        return 404;
-      case absl::StatusCode::kAborted:
-        return 409;
-      case absl::StatusCode::kUnavailable:
-        return 503;
-      default:
-        return 500;
-    }
-  }
-
-  const TraceSource source_;
+  const absl::AnyInvocable<Document(absl::string_view query) const> ask_;
 };
+
+QueryHandler TraceHandler(const TraceSource& source) {
+  return QueryHandler([&source](absl::string_view query) -> Document {
+    double seconds = 0;
+    if (!absl::SimpleAtod(Parameter(query, "seconds"), &seconds) || !(seconds > 0 && seconds < 1e6)) {
+      return absl::InvalidArgumentError("expected /trace?seconds=S with a number of seconds");
+    }
+    return source(absl::Seconds(seconds));
+  });
+}
+
+QueryHandler InspectHandler(const InspectSource& source) {
+  return QueryHandler([&source](absl::string_view query) -> Document {
+    const std::string model = Parameter(query, "model");
+    if (model.empty()) {
+      return absl::InvalidArgumentError("expected /inspect?model=NAME, or /inspect?model=NAME&version=V");
+    }
+    return source(model, Parameter(query, "version"));
+  });
+}
 
 PathHandler ProbeHandler(const absl::AnyInvocable<bool() const>& probe, std::string yes, std::string no) {
   return PathHandler([&probe, yes = std::move(yes), no = std::move(no)] {
@@ -135,15 +159,17 @@ void ConnectOnce(const std::string& address, int port) {
 
 class CivetMetricsServer final : public MetricsServer {
  public:
-  CivetMetricsServer(const Metrics& metrics, HealthProbes probes, TraceSource trace)
+  CivetMetricsServer(const Metrics& metrics, HealthProbes probes, TraceSource trace, InspectSource inspect)
       : probes_(std::move(probes)),
-        has_trace_(trace != nullptr),
+        trace_(std::move(trace)),
+        inspect_(std::move(inspect)),
         metrics_handler_([&metrics] {
           return Answer{200, kExpositionContentType, ToText(metrics.Collect())};
         }),
         live_handler_(ProbeHandler(probes_.live, "ok\n", "not alive\n")),
         ready_handler_(ProbeHandler(probes_.ready, "ready\n", "not ready\n")),
-        trace_handler_(std::move(trace)) {}
+        trace_handler_(TraceHandler(trace_)),
+        inspect_handler_(InspectHandler(inspect_)) {}
   ~CivetMetricsServer() override { Stop(); }
 
   absl::Status Listen(const MetricsServerOptions& options) {
@@ -164,7 +190,8 @@ class CivetMetricsServer final : public MetricsServer {
     server_->addHandler("/metrics$", metrics_handler_);
     server_->addHandler("/healthz$", live_handler_);
     server_->addHandler("/readyz$", ready_handler_);
-    if (has_trace_) server_->addHandler("/trace$", trace_handler_);
+    if (trace_ != nullptr) server_->addHandler("/trace$", trace_handler_);
+    if (inspect_ != nullptr) server_->addHandler("/inspect$", inspect_handler_);
     return absl::OkStatus();
   }
 
@@ -185,11 +212,13 @@ class CivetMetricsServer final : public MetricsServer {
 
  private:
   const HealthProbes probes_;
-  const bool has_trace_;
+  const TraceSource trace_;
+  const InspectSource inspect_;
   PathHandler metrics_handler_;
   PathHandler live_handler_;
   PathHandler ready_handler_;
-  TraceHandler trace_handler_;
+  QueryHandler trace_handler_;
+  QueryHandler inspect_handler_;
   std::string address_;
   int port_ = 0;
   std::unique_ptr<CivetServer> server_;  // Last: its threads use the handlers.
@@ -199,11 +228,11 @@ class CivetMetricsServer final : public MetricsServer {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const MetricsServerOptions& options,
                                                                     const Metrics& metrics, HealthProbes probes,
-                                                                    TraceSource trace) {
+                                                                    TraceSource trace, InspectSource inspect) {
   if (options.port < 0 || options.port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("--metrics-port must be 0 to 65535, not ", options.port));
   }
-  auto server = std::make_unique<CivetMetricsServer>(metrics, std::move(probes), std::move(trace));
+  auto server = std::make_unique<CivetMetricsServer>(metrics, std::move(probes), std::move(trace), std::move(inspect));
   if (absl::Status status = server->Listen(options); !status.ok()) return status;
   return server;
 }

@@ -28,19 +28,26 @@ struct HealthProbes {
 /// when one is under way already.
 using TraceSource = absl::AnyInvocable<absl::StatusOr<std::string>(absl::Duration) const>;
 
+/// What a loaded model looks like, as a document of JSON, by its name and version (empty: the newest). Called on the
+/// HTTP server's threads, possibly at once, and must not block for long. NOT_FOUND for a model that is not there,
+/// UNAVAILABLE while it is not ready, INVALID_ARGUMENT for a version that is no number.
+using InspectSource = absl::AnyInvocable<absl::StatusOr<std::string>(const std::string&, const std::string&) const>;
+
 /// HTTP for machines that watch the server: GET and HEAD of /metrics (Prometheus text), /healthz and /readyz (200 or
 /// 503); GET of /trace?seconds=S, if there is a source (200 with JSON after S seconds, 400 for a wrong S, 409 while
-/// another one is recorded, 503 when stopping, 404 when tracing is off). Purpose: scrape, probes and traces on one
-/// port. Bounds: four threads, so that neither a slow client nor a trace starves the probes; a connection may take 10 s
-/// to send its request. Ownership: `metrics` must outlive it. Threads: the library's own; Stop waits for requests being
-/// answered. Errors: only at start.
+/// another one is recorded, 503 when stopping, 404 when tracing is off); GET of /inspect?model=NAME&version=V, if there
+/// is a source (200 with JSON, 400 without a name or with a wrong version, 404 for an unknown model, 503 while it is
+/// not ready). Purpose: scrape, probes, traces and models on one port. Bounds: four threads, so that neither a slow
+/// client nor a trace starves the probes; a connection may take 10 s to send its request. Ownership: `metrics` must
+/// outlive it. Threads: the library's own; Stop waits for requests being answered. Errors: only at start.
 class MetricsServer {
  public:
   /// INVALID_ARGUMENT for a port out of range; FAILED_PRECONDITION naming address and port when they cannot be listened
   /// on.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const MetricsServerOptions& options,
                                                               const Metrics& metrics, HealthProbes probes,
-                                                              TraceSource trace = nullptr);
+                                                              TraceSource trace = nullptr,
+                                                              InspectSource inspect = nullptr);
   virtual ~MetricsServer() = default;
   /// The port listened on.
   virtual int port() const = 0;

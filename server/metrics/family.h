@@ -43,19 +43,25 @@ enum class Reading : uint8_t {
   kDeviceMemoryLimitBytes,  ///< device
   kPinnedMemoryBytes,       ///< kind
   kPinnedMemoryLimitBytes,  ///< none
-  kGateGrants,              ///< device
-  kGateRefusals,            ///< device
-  kGateOwedGrants,          ///< device
-  kGateLapsedTokens,        ///< device
-  kGateUntracked,           ///< device
-  kTransferChunkBytes,      ///< device; only where copies are real, like the next two
-  kTransferWindow,          ///< device
-  kTransferKernelBytes,     ///< device
-  kLauncherUnits,           ///< device
-  kLauncherWaits,           ///< device
-  kPollingThreads,          ///< role
+  kBatchPlanRows,           ///< model, version, device; as are the others of the batch plan
+  kBatchPlanSeconds,
+  kBatchPlanUnits,
+  kBatchPlanLongestUnitSeconds,
+  kBatchPlanCost,
+  kBatchPlanUncuttable,  ///< 1 or 0
+  kGateGrants,           ///< device
+  kGateRefusals,         ///< device
+  kGateOwedGrants,       ///< device
+  kGateLapsedTokens,     ///< device
+  kGateUntracked,        ///< device
+  kTransferChunkBytes,   ///< device; only where copies are real, like the next two
+  kTransferWindow,       ///< device
+  kTransferKernelBytes,  ///< device
+  kLauncherUnits,        ///< device
+  kLauncherWaits,        ///< device
+  kPollingThreads,       ///< role
 };
-inline constexpr size_t kReadingCount = 20;
+inline constexpr size_t kReadingCount = 26;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {
@@ -64,12 +70,14 @@ struct ReadingSample {
   double value = 0;
 };
 
+inline constexpr size_t kMostReadingLabels = 3;
+
 /// Names, types and labels of the readings. Internal to metrics/.
 struct ReadingFacts {
   absl::string_view name;
   absl::string_view help;
   FamilyType type;
-  absl::string_view labels[2];  ///< Empty: not used; the first is used before the second.
+  absl::string_view labels[kMostReadingLabels];  ///< In order; those not used are empty.
 };
 const ReadingFacts& FactsOf(Reading reading);
 

@@ -156,6 +156,20 @@ absl::StatusOr<std::vector<int64_t>> FindBatchBuckets(const std::vector<int64_t>
   return buckets;
 }
 
+absl::Status FillBatchRows(const std::optional<int64_t>& given, ModelSettings& settings) {
+  if (!given) return absl::OkStatus();
+  if (settings.max_batch_size == 0) {
+    return Invalid("parameter 'sluice.batch_rows'", "the model has no batch dimension (max_batch_size is 0)");
+  }
+  const std::vector<int64_t>& buckets = settings.batch_buckets;
+  if (std::find(buckets.begin(), buckets.end(), *given) == buckets.end()) {
+    return Invalid("parameter 'sluice.batch_rows'",
+                   absl::StrCat("expected one of the batch sizes ", absl::StrJoin(buckets, ","), ", got ", *given));
+  }
+  settings.batch_rows = given;
+  return absl::OkStatus();
+}
+
 /// Completes one tensor's declaration from the model, or says where they differ. `first` is 1 when the model's first
 /// dimension is the batch's, which declarations leave out.
 template <class Declared>
@@ -280,6 +294,7 @@ absl::Status Fill(absl::string_view name, const ParsedConfig& parsed, const mode
   settings.config.set_max_batch_size(static_cast<int32_t>(settings.max_batch_size));
   const bool batched = settings.max_batch_size > 0;
   SLUICE_ASSIGN_OR_RETURN(settings.batch_buckets, FindBatchBuckets(parameters.buckets, settings.max_batch_size));
+  SLUICE_RETURN_IF_ERROR(FillBatchRows(parameters.batch_rows, settings));
   SLUICE_ASSIGN_OR_RETURN(settings.inputs,
                           CompleteTensors(signature.inputs, batched, *settings.config.mutable_input()));
   SLUICE_ASSIGN_OR_RETURN(settings.outputs,
@@ -287,7 +302,13 @@ absl::Status Fill(absl::string_view name, const ParsedConfig& parsed, const mode
   SLUICE_ASSIGN_OR_RETURN(std::vector<model::Shape> shapes, FixedShapes(settings.inputs, batched));
   settings.shape_buckets.push_back(std::move(shapes));
   SLUICE_RETURN_IF_ERROR(FillPlacement(options, settings));
-  return FillClassSettings(parameters, settings);
+  SLUICE_RETURN_IF_ERROR(FillClassSettings(parameters, settings));
+  const std::array<int, kRequestClassCount>& slots = settings.slots;
+  if (settings.batch_rows && slots[static_cast<size_t>(RequestClass::kStandard)] == 0 &&
+      slots[static_cast<size_t>(RequestClass::kBatch)] == 0) {
+    settings.warnings.push_back("parameter 'sluice.batch_rows' changes nothing: only class latency is allowed");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace

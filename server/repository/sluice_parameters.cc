@@ -69,6 +69,14 @@ absl::StatusOr<std::vector<int64_t>> ParseBuckets(absl::string_view key, absl::s
   return buckets;
 }
 
+absl::StatusOr<int64_t> ParseBatchRows(absl::string_view key, absl::string_view value) {
+  int64_t rows = 0;
+  if (!absl::SimpleAtoi(value, &rows) || rows < 1 || rows > kMaxBatchSize) {
+    return Bad(key, "one of the model's batch sizes (sluice.buckets)", value);
+  }
+  return rows;
+}
+
 absl::Status ParseSlots(absl::string_view key, absl::string_view value, SluiceParameters& result) {
   constexpr absl::string_view kExpected = "a number from 1 to 64, or such numbers by class, as latency=2,batch=4";
   int count = 0;
@@ -106,10 +114,14 @@ absl::Status ParseOne(const std::string& key, absl::string_view value, SluicePar
     SLUICE_ASSIGN_OR_RETURN(result.buckets, ParseBuckets(key, value));
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("config.pbtxt: unknown parameter '", key,
-                   "'; known are sluice.allowed_classes, sluice.buckets, sluice.default_class, sluice.precision and "
-                   "sluice.slots"));
+  if (key == "sluice.batch_rows") {
+    SLUICE_ASSIGN_OR_RETURN(result.batch_rows, ParseBatchRows(key, value));
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("config.pbtxt: unknown parameter '", key,
+                                                 "'; known are sluice.allowed_classes, sluice.batch_rows, "
+                                                 "sluice.buckets, sluice.default_class, sluice.precision and "
+                                                 "sluice.slots"));
 }
 
 }  // namespace

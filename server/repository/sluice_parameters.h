@@ -24,6 +24,7 @@ struct SluiceParameters {
   std::optional<RequestClass> default_class;
   std::vector<RequestClass> allowed_classes;  ///< Empty: all.
   std::vector<int64_t> buckets;               ///< Batch sizes, ascending; empty: not given.
+  std::optional<int64_t> batch_rows;          ///< The bucket that standard and batch work runs in.
   std::array<std::optional<int>, kRequestClassCount> slots;
   std::vector<std::string> warnings;  ///< Keys of other servers, which change nothing.
 };

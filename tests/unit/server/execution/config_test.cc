@@ -19,14 +19,18 @@ absl::StatusOr<ParsedFlags> Parse(std::vector<const char*> arguments) {
 }
 
 TEST(ParseFlags, ReadsValuesAndKeepsDefaults) {
-  const auto flags = Parse({"--model-repository", "models", "--grpc-port=0", "--compute-window-us=250.5", "--gate=off",
-                            "--exit-timeout-secs", "1.5", "--devices=host:2"});
+  const auto flags =
+      Parse({"--model-repository", "models", "--grpc-port=0", "--compute-window-us=250.5", "--gate=off",
+             "--exit-timeout-secs", "1.5", "--devices=host:2", "--unit-target-us=30", "--unit-limit-us=30"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->config.model_repository, "models");
   EXPECT_EQ(flags->config.grpc_port, 0);
   EXPECT_EQ(flags->config.metrics_port, 8002);
   EXPECT_EQ(flags->config.compute_window, absl::Microseconds(250.5));
   EXPECT_EQ(flags->config.exit_timeout, absl::Seconds(1.5));
+  EXPECT_EQ(flags->config.unit_target, absl::Microseconds(30));
+  EXPECT_EQ(flags->config.unit_limit, absl::Microseconds(30));
+  EXPECT_EQ(ServerConfig().unit_limit, absl::Microseconds(60));
   EXPECT_FALSE(flags->config.gate);
   EXPECT_FALSE(flags->exit_now);
 }
@@ -51,6 +55,12 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--copy-chunk-bytes", "1000"}, "--copy-chunk-bytes"},
       {{"--model-repository", "m", "--copy-window", "5"}, "--copy-window"},
       {{"--model-repository", "m", "--transfer-kernel-bytes", "100MiB"}, "--transfer-kernel-bytes"},
+      {{"--model-repository", "m", "--unit-limit-us", "0"}, "--unit-limit-us: expected 1 to 1e+07, got 0"},
+      {{"--model-repository", "m", "--unit-limit-us", "long"}, "--unit-limit-us"},
+      {{"--model-repository", "m", "--unit-limit-us", "19"},
+       "--unit-limit-us: expected at least --unit-target-us (20), got 19"},
+      {{"--model-repository", "m", "--unit-target-us", "61"},
+       "--unit-limit-us: expected at least --unit-target-us (61), got 60"},
       {{"--model-repository", "m", "--polling", "on"}, "--polling"},
       {{"--model-repository", "m", "--queue-requests", "0"}, "--queue-requests"},
       {{"--model-repository", "m", "--queue-bytes", "10"}, "--queue-bytes"},

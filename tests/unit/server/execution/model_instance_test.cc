@@ -16,6 +16,7 @@ namespace sluice::server {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kWidth = 64;
@@ -50,8 +51,10 @@ class ModelInstanceTest : public model::ModelTest, public ::testing::WithParamIn
   std::unique_ptr<gpu::Device> DeviceWith(size_t limit_bytes) {
     return MakeDevice({.index = 3, .copiers = GetParam(), .memory_limit_bytes = limit_bytes});
   }
-  absl::StatusOr<std::unique_ptr<ModelInstance>> Create(gpu::Device& device, std::array<int, 3> slots = {2, 1, 2}) {
+  absl::StatusOr<std::unique_ptr<ModelInstance>> Create(gpu::Device& device, std::array<int, 3> slots = {2, 1, 2},
+                                                        std::optional<int64_t> batch_rows = std::nullopt) {
     InstanceOptions options;
+    options.batch_rows = batch_rows;
     options.batch_buckets = {1, 8};
     options.slot_counts = slots;
     return ModelInstance::Create(*model_, device, *device_, served_, options);
@@ -123,6 +126,43 @@ TEST_P(ModelInstanceTest, WeightsThatDoNotFitAreRefusedWithTheFilesOwnSize) {
                          HasSubstr(absl::StrCat("weights of at least ", 2 * kWidth * kWidth * sizeof(float)))));
     ASSERT_EQ(device->memory().use(), gpu::MemoryUse()) << i;
   }
+}
+
+TEST_P(ModelInstanceTest, AHostDeviceFillsItsLargestPlans) {
+  // A unit is one kernel there, however many rows.
+  const std::unique_ptr<gpu::Device> device = DeviceWith(0);
+  ASSERT_OK_AND_ASSIGN(const auto instance, Create(*device));
+  EXPECT_EQ(instance->row_choice(0).rule, RowRule::kLargest);
+  EXPECT_EQ(&instance->micro_batch(0), &instance->plans(0)[1]);
+  for (const RequestClass request_class : kRequestClasses) {
+    EXPECT_THAT(instance->plan_rows(0, request_class), ElementsAre(1, 8));
+  }
+}
+
+TEST_P(ModelInstanceTest, PlansAboveTheMicroBatchHaveLatencySlotsOnly) {
+  const std::unique_ptr<gpu::Device> device = DeviceWith(0);
+  ASSERT_OK_AND_ASSIGN(const auto instance, Create(*device, {2, 1, 2}, 1));
+  EXPECT_EQ(instance->row_choice(0).rule, RowRule::kConfigured);
+  EXPECT_EQ(instance->micro_batch(0).rows, 1);
+  EXPECT_THAT(instance->plan_rows(0, RequestClass::kLatency), ElementsAre(1, 8));
+  EXPECT_THAT(instance->plan_rows(0, RequestClass::kStandard), ElementsAre(1));
+  EXPECT_THAT(instance->plan_rows(0, RequestClass::kBatch), ElementsAre(1));
+  const PreparedPlan& largest = instance->plans(0)[1];
+  EXPECT_NE(largest.slots[static_cast<size_t>(RequestClass::kLatency)], nullptr);
+  EXPECT_EQ(largest.slots[static_cast<size_t>(RequestClass::kStandard)], nullptr);
+  EXPECT_EQ(largest.slots[static_cast<size_t>(RequestClass::kBatch)], nullptr);
+  const model::SlotMemory small = instance->plans(0)[0].plan->slot_memory();
+  const model::SlotMemory large = largest.plan->slot_memory();
+  const size_t slots = 5 * (small.device_bytes + small.pinned_bytes) + 2 * (large.device_bytes + large.pinned_bytes);
+  EXPECT_EQ(device->memory().use().of(gpu::MemoryKind::kSlots), slots);
+  // Eight rows one at a time, unless somebody waits for them.
+  const absl::Duration one = instance->plans(0)[0].plan->predicted_compute();
+  EXPECT_EQ(instance->PredictedCompute(0, 8, RequestClass::kBatch), 8 * one);
+  EXPECT_EQ(instance->PredictedCompute(0, 8, RequestClass::kLatency), largest.plan->predicted_compute());
+
+  const std::unique_ptr<gpu::Device> tight = DeviceWith(device->memory().use().total());
+  EXPECT_OK(Create(*tight, {2, 1, 2}, 1));
+  EXPECT_THAT(Create(*tight), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(" + 5 x ")));
 }
 
 INSTANTIATE_TEST_SUITE_P(PinnedMemory, ModelInstanceTest, ::testing::Bool(),

@@ -21,6 +21,7 @@
 namespace sluice::metrics {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -89,11 +90,12 @@ TEST_F(ExposerTest, ProbesFollowTheServer) {
 }
 
 TEST_F(ExposerTest, AnythingElseIsNotFound) {
-  // Goal: only the three paths exist, and no /trace without a source; no files of the machine are served. Method: other
-  // paths and a method.
+  // Goal: only the three paths exist, and no /trace or /inspect without a source; no files of the machine are served.
+  // Method: other paths and a method.
   const auto server = StartOn(0);
   ASSERT_NE(server, nullptr);
-  for (const char* path : {"/", "/metrics/x", "/etc/passwd", "/../etc/passwd", "/x/metrics", "/trace?seconds=1"}) {
+  for (const char* path :
+       {"/", "/metrics/x", "/etc/passwd", "/../etc/passwd", "/x/metrics", "/trace?seconds=1", "/inspect?model=m"}) {
     EXPECT_THAT(Ask(server->port(), "GET", path), HasSubstr(" 404 ")) << path;
   }
   EXPECT_THAT(Ask(server->port(), "POST", "/metrics"), Not(HasSubstr(" 200 ")));
@@ -144,6 +146,35 @@ TEST_F(ExposerTest, TracesForAWhileAndSaysWhyNot) {
   release.Notify();
   tracer.Join();
   EXPECT_THAT(traced, EndsWith("{\"took\":7}"));
+}
+
+TEST_F(ExposerTest, InspectsAModelByNameAndVersion) {
+  // Goal: GET /inspect hands the decoded name and version on and the answer back; each error has its code and its text.
+  // Method: a source that answers by name.
+  InspectSource source = [](const std::string& model, const std::string& version) -> absl::StatusOr<std::string> {
+    if (model == "gone") return absl::NotFoundError("unknown model 'gone'");
+    if (model == "slow") return absl::UnavailableError("model 'slow' is loading");
+    if (version == "x") return absl::InvalidArgumentError("a number");
+    return absl::StrCat("<", model, "|", version, ">");
+  };
+  HealthProbes probes{[] { return true; }, [] { return true; }};
+  auto server = MetricsServer::Start({.address = "127.0.0.1", .port = 0}, metrics_, std::move(probes), nullptr,
+                                     std::move(source));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  EXPECT_THAT(Ask(port, "GET", "/inspect?model=m"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"), EndsWith("\r\n\r\n<m|>")));
+  EXPECT_THAT(Ask(port, "GET", "/inspect?version=2&model=a%20b%26c%2F"), EndsWith("\r\n\r\n<a b&c/|2>"));
+  const std::pair<const char*, const char*> table[] = {{"/inspect", " 400 "},
+                                                       {"/inspect?model=", " 400 "},
+                                                       {"/inspect?version=1", " 400 "},
+                                                       {"/inspect?model=m&version=x", " 400 "},
+                                                       {"/inspect?model=gone", " 404 "},
+                                                       {"/inspect?model=slow", " 503 "}};
+  for (const auto& [path, code] : table) EXPECT_THAT(Ask(port, "GET", path), HasSubstr(code)) << path;
+  EXPECT_THAT(Ask(port, "GET", "/inspect?model=gone"), EndsWith("unknown model 'gone'\n"));
+  EXPECT_THAT(Ask(port, "POST", "/inspect?model=m"), Not(HasSubstr(" 200 ")));
+  EXPECT_THAT(Ask(port, "GET", "/trace?seconds=1"), HasSubstr(" 404 ")) << "no source";
 }
 
 TEST_F(ExposerTest, APortInUseIsAnErrorThatNamesIt) {

@@ -117,8 +117,10 @@ TEST(ExpositionTest, PromtoolAcceptsEverything) {
     std::vector<ReadingSample> samples;
     for (size_t i = 0; i < kReadingCount; ++i) {
       const auto reading = static_cast<Reading>(i);
-      samples.push_back({reading, {"host:0"}, 1});
-      if (!FactsOf(reading).labels[1].empty()) samples.back().labels.push_back("x");
+      samples.push_back({reading, {}, 1});
+      for (const absl::string_view label : FactsOf(reading).labels) {
+        if (!label.empty()) samples.back().labels.push_back("x");
+      }
     }
     return samples;
   });

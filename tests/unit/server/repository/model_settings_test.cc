@@ -158,6 +158,21 @@ TEST(ModelSettingsTest, AllowedClassesAndSlots) {
   EXPECT_THAT(Make(allowed).class_rules.allowed, ElementsAre(RequestClass::kStandard, RequestClass::kBatch));
 }
 
+TEST(ModelSettingsTest, BatchRowsAreOneOfTheBuckets) {
+  // Goal: sluice.batch_rows is kept as written, and said to be useless where it is. Method: with default buckets, with
+  // given ones, and without the classes it is for.
+  const auto rows = [](const std::string& value) {
+    return "parameters { key: 'sluice.batch_rows' value { string_value: '" + value + "' } }";
+  };
+  const std::string buckets = "parameters { key: 'sluice.buckets' value { string_value: '3,5' } }";
+  EXPECT_EQ(Make("").batch_rows, std::nullopt);
+  EXPECT_EQ(Make(rows("4")).batch_rows, 4);
+  EXPECT_EQ(Make(buckets + rows(" 3 ")).batch_rows, 3);
+  EXPECT_THAT(Make(rows("4")).warnings, IsEmpty());
+  const std::string latency = "parameters { key: 'sluice.allowed_classes' value { string_value: 'latency' } }";
+  EXPECT_THAT(Make(latency + rows("4")).warnings, ElementsAre(HasSubstr("'sluice.batch_rows' changes nothing")));
+}
+
 TEST(ModelSettingsTest, QueuePoliciesAreByClass) {
   // Goal: dynamic_batching becomes queue rules; levels become classes. Method: three levels, default 2, with policies.
   const ModelSettings settings = Make(R"(
