@@ -14,7 +14,7 @@ usage: scripts/generate_gpu_models.sh OUT [--small] [--pipeline]
   --small     shallow mlp24, gemm, bert12 and chain24, for trying the scripts on a small machine
 environment: PYTHON (default python3, or .venv/bin/python when it is there), with onnx and numpy;
   MLP_WIDTH (1280), GEMM_WIDTH (512), GEMM_LAYERS (64), GEMM_BUCKETS (1,768), RESNET_BUCKETS (as in models/resnet50);
-  of --pipeline: BERT_BUCKETS (64,128,256,512,1024), PIPELINE_RESNET_BUCKETS (1,2,4,8,32)
+  of --pipeline: BERT_BUCKETS (64,128,256,512,1024), PIPELINE_RESNET_BUCKETS (1,2,4,32)
 exit codes: 0 written, 1 failed, 2 usage
 HELP
 }
@@ -67,7 +67,7 @@ done
 mkdir -p "$out/pipeline"
 cp -rL "$out/models/resnet50" "$out/models/gemm" "$out/models/copy" "$out/pipeline/"
 sed -i "s/^max_batch_size: .*/max_batch_size: 256/
-  s/\(sluice.buckets\" value { string_value: \"\)[^\"]*/\1${PIPELINE_RESNET_BUCKETS:-1,2,4,8,32}/" \
+  s/\(sluice.buckets\" value { string_value: \"\)[^\"]*/\1${PIPELINE_RESNET_BUCKETS:-1,2,4,32}/" \
   "$out/pipeline/resnet50/config.pbtxt"
 # Several plans of each, so that the batch class has row counts to choose from, and the uncut rows something larger.
 generate --kind ffn --name bert12 --layers "$bert_layers" --width "$bert_width" --batch-symbolic --max-batch-size 4096 \
