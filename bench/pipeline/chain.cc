@@ -20,6 +20,7 @@ struct Target {
   double least_w;
 };
 constexpr Target kTargets[] = {{0.2, 1.04, 0.95}, {0.5, 0, 0.93}};
+enum Table { kLatencyTable, kRatioTable, kBatchTable };
 constexpr double kMostUnitUs = 20;
 constexpr int kCalibrationRequests = 500;
 constexpr int64_t kMostQueued = 100'000;
@@ -135,7 +136,8 @@ void Chain::AddRow(double load, const char* what, const std::vector<Sample>& sam
                   {"max", Quantile(server_us, 1)},
                   {"from intended start p99", Quantile(intended_us, 0.99)},
                   {"gpu wait p99", Quantile(wait_us, 0.99)},
-                  {"device p50", Quantile(device_us, 0.5)}});
+                  {"device p50", Quantile(device_us, 0.5)}},
+                 kLatencyTable);
 }
 
 void Chain::Report(double load, double rate, const Measured& measured) {
@@ -153,7 +155,7 @@ void Chain::Report(double load, double rate, const Measured& measured) {
   const auto add_r99 = [&](const char* what, const std::vector<RoundPair>& rounds, double most) {
     const double r99 = PooledRatio(rounds, 0.99);
     const auto [low, high] = BootstrapInterval(rounds, 0.99, kBootstrapDraws, settings_.seed);
-    report_.AddRow({{"load", label}, {"row", what}, {"R99", r99}, {"95 % from", low}, {"to", high}});
+    report_.AddRow({{"load", label}, {"row", what}, {"R99", r99}, {"95 % from", low}, {"to", high}}, kRatioTable);
     if (most > 0) report_.AddVerdict(absl::StrCat(label, ": ", what), r99, most, /*at_most=*/true);
   };
   double most_r99 = 0;
@@ -171,7 +173,8 @@ void Chain::Report(double load, double rate, const Measured& measured) {
                   {"rows/s beside", Mean(measured.batch_mixed)},
                   {"kept", kept},
                   {"U", share},
-                  {"W", w}});
+                  {"W", w}},
+                 kBatchTable);
   if (least_w > 0) report_.AddVerdict(absl::StrCat(label, ": W"), w, least_w, /*at_most=*/false);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +25,22 @@ std::string Cell(const nlohmann::ordered_json& row, const std::string& column) {
   return absl::StrFormat(std::abs(value) < 10 ? "%.3f" : std::abs(value) < 1000 ? "%.1f" : "%.0f", value);
 }
 
+std::string Table(const std::vector<nlohmann::ordered_json>& rows) {
+  std::vector<std::string> columns;
+  for (const auto& row : rows) {
+    for (const auto& [column, value] : row.items()) {
+      if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
+    }
+  }
+  client::TextTable table(columns);
+  for (const auto& row : rows) {
+    std::vector<std::string> cells;
+    for (const std::string& column : columns) cells.push_back(Cell(row, column));
+    table.AddRow(std::move(cells));
+  }
+  return table.Render();
+}
+
 }  // namespace
 
 bool CaseReport::Within() const {
@@ -32,19 +49,10 @@ bool CaseReport::Within() const {
 }
 
 std::string CaseReport::ToText() const {
-  std::vector<std::string> columns;
-  for (const auto& row : rows_) {
-    for (const auto& [column, value] : row.items()) {
-      if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
-    }
-  }
-  client::TextTable table(columns);
-  for (const auto& row : rows_) {
-    std::vector<std::string> cells;
-    for (const std::string& column : columns) cells.push_back(Cell(row, column));
-    table.AddRow(std::move(cells));
-  }
-  std::string text = absl::StrCat("== ", name_, "\n", table.Render());
+  std::map<int, std::vector<nlohmann::ordered_json>> tables;
+  for (const auto& [table, row] : rows_) tables[table].push_back(row);
+  std::string text = absl::StrCat("== ", name_, "\n");
+  for (const auto& [number, rows] : tables) absl::StrAppend(&text, number == 0 ? "" : "\n", Table(rows));
   for (const std::string& note : notes_) absl::StrAppend(&text, note, "\n");
   for (const Verdict& verdict : verdicts_) {
     absl::StrAppend(&text, absl::StrFormat("target: %s %.3f, %s %.3f: %s\n", verdict.what, verdict.value,
@@ -66,8 +74,10 @@ nlohmann::ordered_json CaseReport::ToJson() const {
                         {"judged", verdict.judged},
                         {"within", verdict.Within()}});
   }
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const auto& [table, row] : rows_) rows.push_back(row);
   return {{"case", name_},       {"within", Within()}, {"submitted", submitted_}, {"answered", answered_},
-          {"targets", verdicts}, {"rows", rows_},      {"notes", notes_}};
+          {"targets", verdicts}, {"rows", rows},       {"notes", notes_}};
 }
 
 ProgressLine::ProgressLine(std::string name) : name_(std::move(name)), terminal_(isatty(STDERR_FILENO) == 1) {}

@@ -30,8 +30,9 @@ class CaseReport {
 
   CaseReport(std::string name, bool judges) : name_(std::move(name)), judges_(judges) {}
 
-  /// Columns are shown in the order in which they first appear; what a row lacks is "-" there.
-  void AddRow(nlohmann::ordered_json row) { rows_.push_back(std::move(row)); }
+  /// Rows with the same `table` are shown as one, tables by number. Columns are shown in the order in which they first
+  /// appear; what a row lacks is "-" there.
+  void AddRow(nlohmann::ordered_json row, int table = 0) { rows_.emplace_back(table, std::move(row)); }
   void AddVerdict(std::string what, double value, double limit, bool at_most, bool judged = true) {
     verdicts_.push_back({std::move(what), value, limit, at_most, judged && judges_});
   }
@@ -55,7 +56,7 @@ class CaseReport {
   const bool judges_;
   uint64_t submitted_ = 0;
   uint64_t answered_ = 0;
-  std::vector<nlohmann::ordered_json> rows_;
+  std::vector<std::pair<int, nlohmann::ordered_json>> rows_;  ///< With the number of the table.
   std::vector<Verdict> verdicts_;
   std::vector<std::string> notes_;
 };
