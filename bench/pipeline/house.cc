@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "gpu/host/host_device.h"
+#include "gpu/kernels/host_library.h"
 #include "server/container_memory.h"
 #include "server/repository/model_settings.h"
 #include "server/repository/repository.h"
@@ -20,26 +22,36 @@ constexpr int kMostPollingThreads = 2;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<House>> House::Create(const server::ServerConfig& config) {
-  SLUICE_RETURN_IF_ERROR(server::ValidateConfig(config));
   std::unique_ptr<House> house(new House(config));
   SLUICE_RETURN_IF_ERROR(house->Start());
   return house;
 }
 
 absl::Status House::Start() {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<server::DeviceSpec> specs, server::ResolveDevices(config_));
+  const bool copiers = config_.devices == kHostWithCopiers;
+  server::ServerConfig config = config_;
+  if (copiers) config.devices = "host";
+  SLUICE_RETURN_IF_ERROR(server::ValidateConfig(config));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<server::DeviceSpec> specs, server::ResolveDevices(config));
   const bool cuda = specs.front().backend == gpu::Backend::kCuda;
   spin_ = server::MakeSpinBudget(server::UsableCpuCount(), cuda ? 1 : 0,
                                  std::min(config_.request_threads, kMostPollingThreads));
   metrics_ = std::make_unique<metrics::Metrics>(metrics::MetricsOptions{.devices = {specs.front().Name()}});
   SLUICE_ASSIGN_OR_RETURN(host_memory_, server::MakeHostMemoryBudget(config_.pinned_memory_limit));
-  SLUICE_ASSIGN_OR_RETURN(auto device, server::MakeDevice(specs.front(), config_, clock_, *host_memory_));
-  if (cuda) {
-    SLUICE_ASSIGN_OR_RETURN(folding_device_, server::MakeDevice(specs.back(), config_, clock_, *host_memory_));
-  }
   SLUICE_ASSIGN_OR_RETURN(
-      lanes_, server::DeviceLanes::Create(std::move(device), 0, config_, clock_, *metrics_, expiry_, spin_));
+      auto device, copiers ? MakeHostWithCopiers() : server::MakeDevice(specs.front(), config, clock_, *host_memory_));
+  if (cuda) {
+    SLUICE_ASSIGN_OR_RETURN(folding_device_, server::MakeDevice(specs.back(), config, clock_, *host_memory_));
+  }
+  SLUICE_ASSIGN_OR_RETURN(lanes_,
+                          server::DeviceLanes::Create(std::move(device), 0, config, clock_, *metrics_, expiry_, spin_));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<gpu::Device>> House::MakeHostWithCopiers() {
+  const int threads = std::max(config_.host_threads, 1);
+  return gpu::CreateHostDevice({.threads = threads, .copiers = true, .memory = host_memory_.get()}, clock_,
+                               gpu::MakeHostKernelLibrary(clock_, {.threads = threads}));
 }
 
 House::~House() {

@@ -28,6 +28,10 @@
 
 namespace sluice::bench {
 
+/// For `config.devices` of a house: the host device with memory of its own and a thread for each direction of copies,
+/// so that what a GPU does with its copy engines can be run without one. Slow, and no result.
+inline constexpr char kHostWithCopiers[] = "host-copiers";
+
 /// A model of the repository as it was loaded.
 struct HouseModel {
   std::shared_ptr<const server::ServedModel> served;
@@ -46,7 +50,7 @@ struct Variant {
 /// config's. Ownership: owns devices, lanes and models. Threads: Submit and the timeline from any, the rest from one.
 class House {
  public:
-  /// Starts the first device that `config.devices` names: "host" or "cuda:N". Errors: the device's.
+  /// Starts the first device that `config.devices` names: "host", "cuda:N" or kHostWithCopiers. Errors: the device's.
   static absl::StatusOr<std::unique_ptr<House>> Create(const server::ServerConfig& config);
   ~House();
   House(const House&) = delete;
@@ -69,6 +73,7 @@ class House {
  private:
   explicit House(const server::ServerConfig& config) : config_(config), expiry_(clock_) {}
   absl::Status Start();
+  absl::StatusOr<std::unique_ptr<gpu::Device>> MakeHostWithCopiers();
 
   const server::ServerConfig config_;
   const MonotonicClock clock_;

@@ -79,7 +79,8 @@ void AddFlags(CLI::App& app, Flags& flags, Settings& settings) {
   server::ServerConfig& server = settings.server;
   server.devices = "host";
   app.add_option("--models", server.model_repository, "Model repository")->required()->check(CLI::ExistingDirectory);
-  app.add_option("--device", server.devices, "host or cuda:N")->capture_default_str();
+  app.add_option("--device", server.devices, "host, cuda:N, or host-copiers: the host with copies as on a GPU")
+      ->capture_default_str();
   app.add_option("--cuda-module", server.cuda_module, "As of sluice-server");
   app.add_option("--cases", flags.cases, "Which, in this order")
       ->delimiter(',')

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -62,9 +63,12 @@ class PipelineTest : public ::testing::Test {
   const std::filesystem::path folder_;
 };
 
-TEST_F(PipelineTest, EveryCaseRunsAndCountsAddUp) {
+class PipelineCasesTest : public PipelineTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(PipelineCasesTest, RunAndCountsAddUp) {
   const std::string flags = absl::StrCat(
-      "--quick --stages-model chain:6 --cut-models chain:4 --copies-in-model double:4 --copies-out-model double:4 "
+      "--device ", GetParam(),
+      " --quick --stages-model chain:6 --cut-models chain:4 --copies-in-model double:4 --copies-out-model double:4 "
       "--chain-model chain --neighbour-model chain:4 --loads 0.02 --seed 3 --json ",
       file("result.json"), " --trace ", file("trace.json"));
   ASSERT_EQ(Run(flags), 0) << ReadFile(file("err")) << ReadFile(file("out"));
@@ -79,6 +83,10 @@ TEST_F(PipelineTest, EveryCaseRunsAndCountsAddUp) {
     EXPECT_FALSE(one.at("rows").empty()) << one;
     for (const auto& target : one.at("targets")) EXPECT_FALSE(target.at("judged").get<bool>()) << target;
   }
+  const auto rows = result.at("cases").at(0).at("rows");
+  const bool has_copies =
+      std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.at("row") == "all chunks in alone"; });
+  EXPECT_EQ(has_copies, GetParam() != std::string("host"));
   EXPECT_THAT(cases, ElementsAre("stages", "cut", "copies", "chain"));
   EXPECT_THAT(ReadFile(file("out")), HasSubstr("== chain"));
 
@@ -93,6 +101,8 @@ TEST_F(PipelineTest, EveryCaseRunsAndCountsAddUp) {
             0);
   EXPECT_THAT(ReadFile(file("trace.svg")), HasSubstr("batch stream 1: units"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, PipelineCasesTest, ::testing::Values("host", "host-copiers"));
 
 TEST_F(PipelineTest, JsonAloneGoesToStandardOutput) {
   ASSERT_EQ(Run("--quick --cases stages --stages-model chain:2 --json -"), 0) << ReadFile(file("err"));
