@@ -166,10 +166,10 @@ void Stages::Report(const Parts& parts) {
   const double second_total = add("request again (A/A)", measured_.second_total, 0);
   const double copies_in = copies ? add("all chunks in alone", measured_.copies_in, bytes_in) : 0;
   const double units = add("all units alone", measured_.units_one_stream, 0);
+  add("all units alone, lane's streams", measured_.units_streams, 0);
   const double copies_out = copies ? add("all chunks out alone", measured_.copies_out, bytes_out) : 0;
   add("host copy alone", measured_.host_copy, bytes_in);
   add("host copy within a request", measured_.request_copy_in, bytes_in);
-  add("all units alone, lane's streams", measured_.units_streams, 0);
   const double longest = std::max({copies_in, units, copies_out});
   report_.AddRow({{"row", "request over its longest stage"}, {"ratio", Ratio(total, longest)}}, 1);
   report_.AddRow({{"row", "request over request again (A/A)"}, {"ratio", Ratio(total, second_total)}}, 1);
