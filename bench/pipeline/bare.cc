@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/pipeline/bare.h"
 
+#include <algorithm>
 #include <map>
 #include <span>
 #include <utility>
@@ -52,18 +53,15 @@ absl::Status LaunchUnit(gpu::Device& device, gpu::StreamRef stream, const gpu::S
 
 }  // namespace
 
-absl::StatusOr<Parts> CutLikeTheLane(const HouseModel& model, int64_t rows) {
-  return TakeSlots(model, server::CutRows(rows, model.instance->plan_rows(), RequestClass::kBatch));
+const model::Plan& PlanFor(const HouseModel& model, int64_t plan_rows) {
+  const std::span<const server::PreparedPlan> plans = model.instance->plans(0);
+  const auto found = std::find_if(plans.begin(), plans.end(),
+                                  [&](const server::PreparedPlan& plan) { return plan.rows == plan_rows; });
+  return *(found == plans.end() ? plans.back() : *found).plan;
 }
 
-absl::StatusOr<Parts> LargestOnly(const HouseModel& model, int64_t count) {
-  const std::span<const int64_t> plan_rows = model.instance->plan_rows();
-  std::vector<server::MicroBatch> cut;
-  for (int64_t i = 0; i < count; ++i) {
-    cut.push_back(
-        {.plan_index = plan_rows.size() - 1, .first_row = i * plan_rows.back(), .row_count = plan_rows.back()});
-  }
-  return TakeSlots(model, cut);
+absl::StatusOr<Parts> CutLikeTheLane(const HouseModel& model, int64_t rows) {
+  return TakeSlots(model, server::CutRows(rows, model.instance->plan_rows(), RequestClass::kBatch));
 }
 
 absl::StatusOr<std::unique_ptr<BareRunner>> BareRunner::Create(gpu::Device& device, const Clock& clock,

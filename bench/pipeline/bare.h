@@ -15,6 +15,7 @@
 #include "gpu/device.h"
 #include "gpu/slot.h"
 #include "gpu/slot_pool.h"
+#include "model/model.h"
 
 namespace sluice::bench {
 
@@ -31,10 +32,11 @@ struct Parts {
   int64_t rows() const { return parts.empty() ? 0 : parts.back().first_row + parts.back().row_count; }
 };
 
+/// The plan prepared for that many rows, which is one of them.
+const model::Plan& PlanFor(const HouseModel& model, int64_t plan_rows);
+
 /// Cuts `rows` as the batch lane does. UNAVAILABLE when the model's batch slots are in use or there are none.
 absl::StatusOr<Parts> CutLikeTheLane(const HouseModel& model, int64_t rows);
-/// `count` micro-batches of the model's largest plan, all full.
-absl::StatusOr<Parts> LargestOnly(const HouseModel& model, int64_t count);
 
 /// What of a micro-batch is run: its chunks to the device, its units, or its chunks to the host.
 enum class Stage : uint8_t { kCopiesIn, kUnits, kCopiesOut };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "bench/pipeline/bare.h"
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/phases.h"
 #include "bench/pipeline/statistics.h"
@@ -178,6 +179,12 @@ void Chain::Report(double load, double rate, const Measured& measured) {
   if (least_w > 0) report_.AddVerdict(absl::StrCat(label, ": W"), w, least_w, /*at_most=*/false);
 }
 
+/// Rows of the largest plan that the lane cuts `rows` into.
+absl::StatusOr<int64_t> LargestLanePlan(const HouseModel& model, int64_t rows) {
+  SLUICE_ASSIGN_OR_RETURN(const Parts parts, CutLikeTheLane(model, rows));
+  return parts.plan_rows.back();
+}
+
 }  // namespace
 
 absl::StatusOr<CaseReport> RunChain(const Settings& settings) {
@@ -193,7 +200,8 @@ absl::StatusOr<CaseReport> RunChain(const Settings& settings) {
   const CallSpec neighbour = {.model = batch, .payload = &many, .request_class = RequestClass::kBatch};
   Chain runs(settings, *house, latency, neighbour, report);
   SLUICE_ASSIGN_OR_RETURN(const absl::Duration device_time, runs.Calibrate());
-  const model::Plan& plan = *batch.instance->plans(0).back().plan;
+  SLUICE_ASSIGN_OR_RETURN(const int64_t lane_rows, LargestLanePlan(batch, settings.neighbour.rows));
+  const model::Plan& plan = PlanFor(batch, lane_rows);
   const double unit_us = absl::ToDoubleMicroseconds(plan.longest_unit());
   report.AddNote(absl::StrCat(settings.chain, ": ", one.bytes(), " bytes in, ", absl::ToDoubleMicroseconds(device_time),
                               " us of the device alone; ", settings.neighbour.model, ": ", plan.unit_count(),

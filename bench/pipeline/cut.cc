@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,43 +25,59 @@ struct Rates {
 
 class Cut {
  public:
-  Cut(const Settings& settings, House& house, const HouseModel& units, const HouseModel& uncut, const Payload& payload,
-      CaseReport& report)
-      : settings_(settings), house_(house), units_(units), uncut_(uncut), payload_(payload), report_(report) {}
+  Cut(const Settings& settings, House& house, const ModelRows& wanted, CaseReport& report)
+      : settings_(settings), house_(house), wanted_(wanted), report_(report) {}
 
-  absl::Status Run(Time end);
+  absl::Status Run(absl::Duration limit);
 
  private:
+  absl::Status Load();
   absl::Status RunRound();
   absl::Status AddLane(const HouseModel& model, Numbers& rates);
   /// Whole plans back to back for as long as a phase.
   absl::Status AddBare(BareRunner& runner, const Parts& parts, Numbers& rates);
-  bool HasLarger(const Parts& parts) const { return uncut_.instance->plan_rows().back() > parts.plan_rows.back(); }
-  void Report(const Parts& parts);
-  void ReportLongestUnit(const Parts& parts);
+  void AddRow(const char* what, const HouseModel& model, int64_t plan_rows, const Numbers& rates);
+  void Report();
 
   const Settings& settings_;
   House& house_;
-  const HouseModel& units_;
-  const HouseModel& uncut_;
-  const Payload& payload_;
+  const ModelRows& wanted_;
   CaseReport& report_;
+  HouseModel units_, uncut_;
+  std::optional<HouseModel>
+      largest_;                     ///< Uncut, for more rows than the lane runs at once, if the model has such a plan.
+  std::vector<int64_t> lane_rows_;  ///< Of the plans that the lane runs the requests in, ascending.
+  std::optional<Payload> payload_;
   std::unique_ptr<BareRunner> one_stream_, streams_;
   Rates rates_;
 };
 
-absl::Status Cut::Run(Time end) {
+absl::Status Cut::Load() {
+  SLUICE_ASSIGN_OR_RETURN(units_, house_.Load(wanted_.model));
+  {
+    SLUICE_ASSIGN_OR_RETURN(const Parts parts, CutLikeTheLane(units_, wanted_.rows));
+    lane_rows_ = parts.plan_rows;
+  }
+  SLUICE_ASSIGN_OR_RETURN(uncut_, house_.Load(wanted_.model, {.uncut = true, .buckets = lane_rows_}));
+  if (const int64_t most = units_.instance->plans(0).back().rows; most > lane_rows_.back()) {
+    SLUICE_ASSIGN_OR_RETURN(largest_, house_.Load(wanted_.model, {.uncut = true, .buckets = {most}}));
+  }
+  payload_.emplace(Payload::Repeated(units_, wanted_.rows));
+  return absl::OkStatus();
+}
+
+absl::Status Cut::Run(absl::Duration limit) {
+  SLUICE_RETURN_IF_ERROR(Load());
   SLUICE_ASSIGN_OR_RETURN(one_stream_, BareRunner::Create(house_.device(), house_.clock(), 1));
   SLUICE_ASSIGN_OR_RETURN(streams_, BareRunner::Create(house_.device(), house_.clock(), house_.config().batch_streams));
   ProgressLine progress(absl::StrCat("cut, ", units_.served->name));
-  Rounds rounds(house_.clock(), settings_.rounds, end);
+  Rounds rounds(house_.clock(), settings_.rounds, house_.clock().Now() + limit);
   while (rounds.Next()) {
     progress.Say(absl::StrCat("round ", rounds.number(), " of ", rounds.most()));
     SLUICE_RETURN_IF_ERROR(RunRound());
   }
   report_.RequireRounds(absl::StrCat(units_.served->name, ": "), rounds.number());
-  SLUICE_ASSIGN_OR_RETURN(const Parts parts, CutLikeTheLane(units_, payload_.rows()));
-  Report(parts);
+  Report();
   return absl::OkStatus();
 }
 
@@ -68,20 +85,20 @@ absl::Status Cut::RunRound() {
   SLUICE_RETURN_IF_ERROR(AddLane(units_, rates_.units));
   SLUICE_RETURN_IF_ERROR(AddLane(uncut_, rates_.uncut_lane));
   {
-    SLUICE_ASSIGN_OR_RETURN(const Parts parts, CutLikeTheLane(uncut_, payload_.rows()));
+    SLUICE_ASSIGN_OR_RETURN(const Parts parts, CutLikeTheLane(uncut_, wanted_.rows));
     SLUICE_RETURN_IF_ERROR(AddBare(*one_stream_, parts, rates_.uncut_one_stream));
     SLUICE_RETURN_IF_ERROR(AddBare(*streams_, parts, rates_.uncut_streams));
-    if (HasLarger(parts)) {
-      SLUICE_ASSIGN_OR_RETURN(const Parts largest, LargestOnly(uncut_, 1));
-      SLUICE_RETURN_IF_ERROR(AddBare(*one_stream_, largest, rates_.largest_one_stream));
-    }
+  }
+  if (largest_.has_value()) {
+    SLUICE_ASSIGN_OR_RETURN(const Parts parts, CutLikeTheLane(*largest_, largest_->instance->plans(0).back().rows));
+    SLUICE_RETURN_IF_ERROR(AddBare(*one_stream_, parts, rates_.largest_one_stream));
   }
   return AddLane(units_, rates_.units_again);
 }
 
 absl::Status Cut::AddLane(const HouseModel& model, Numbers& rates) {
   PhaseSpec phase;
-  phase.neighbour = CallSpec{.model = model, .payload = &payload_, .request_class = RequestClass::kBatch};
+  phase.neighbour = CallSpec{.model = model, .payload = &*payload_, .request_class = RequestClass::kBatch};
   phase.neighbour_requests = settings_.cut_requests;
   phase.warmup = settings_.warmup;
   phase.length = settings_.phase;
@@ -105,50 +122,39 @@ absl::Status Cut::AddBare(BareRunner& runner, const Parts& parts, Numbers& rates
   return absl::OkStatus();
 }
 
-void Cut::ReportLongestUnit(const Parts& parts) {
-  absl::Duration longest;
-  std::string kernel;
-  for (const server::PreparedPlan& plan : units_.instance->plans(0)) {
-    if (std::count(parts.plan_rows.begin(), parts.plan_rows.end(), plan.rows) == 0) continue;
-    if (plan.plan->longest_unit() <= longest) continue;
-    longest = plan.plan->longest_unit();
-    kernel = plan.plan->longest_unit_kernel();
-  }
-  report_.AddNote(absl::StrCat(units_.served->name, ": longest unit ", absl::ToDoubleMicroseconds(longest), " us, ",
-                               longest <= kLongestUnit ? "within " : "longer than ",
-                               absl::ToInt64Microseconds(kLongestUnit), " us: ", kernel));
+void Cut::AddRow(const char* what, const HouseModel& model, int64_t plan_rows, const Numbers& rates) {
+  if (rates.empty()) return;
+  report_.AddRow({{"model", wanted_.model},
+                  {"row", what},
+                  {"plan rows", plan_rows},
+                  {"n", rates.size()},
+                  {"units", PlanFor(model, plan_rows).unit_count()},
+                  {"rows/s p50", Median(rates)},
+                  {"rows/s least", Quantile(rates, 1e-9)},
+                  {"rows/s most", Quantile(rates, 1)},
+                  {"units over it", Ratio(Median(rates_.units), Median(rates))}});
 }
 
-void Cut::Report(const Parts& parts) {
-  const std::string& name = units_.served->name;
-  const double kept_by = Median(rates_.units);
-  const auto add = [&](const char* what, const HouseModel* model, const std::vector<int64_t>& plan_rows,
-                       const Numbers& rates) {
-    if (rates.empty()) return;
-    nlohmann::ordered_json row = {
-        {"model", name}, {"row", what}, {"plan rows", absl::StrJoin(plan_rows, ",")}, {"n", rates.size()}};
-    size_t units = 0;
-    for (const server::PreparedPlan& plan : model->instance->plans(0)) {
-      if (plan.rows == plan_rows.back()) units = plan.plan->unit_count();
-    }
-    row["units"] = units;
-    row["rows/s p50"] = Median(rates);
-    row["rows/s least"] = Quantile(rates, 1e-9);
-    row["rows/s most"] = Quantile(rates, 1);
-    row["units over it"] = Ratio(kept_by, Median(rates));
-    report_.AddRow(std::move(row));
-  };
-  add("units, lane", &units_, parts.plan_rows, rates_.units);
-  add("units, lane again (A/A)", &units_, parts.plan_rows, rates_.units_again);
-  add("uncut, lane", &uncut_, parts.plan_rows, rates_.uncut_lane);
-  add("uncut, one stream, no copies", &uncut_, parts.plan_rows, rates_.uncut_one_stream);
-  add("uncut, several streams, no copies", &uncut_, parts.plan_rows, rates_.uncut_streams);
-  add("largest uncut, one stream, no copies", &uncut_, {uncut_.instance->plan_rows().back()},
-      rates_.largest_one_stream);
-  ReportLongestUnit(parts);
+void Cut::Report() {
+  const int64_t rows = lane_rows_.back();
+  AddRow("units, lane", units_, rows, rates_.units);
+  AddRow("units, lane again (A/A)", units_, rows, rates_.units_again);
+  AddRow("uncut, lane", uncut_, rows, rates_.uncut_lane);
+  AddRow("uncut, one stream, no copies", uncut_, rows, rates_.uncut_one_stream);
+  AddRow("uncut, several streams, no copies", uncut_, rows, rates_.uncut_streams);
+  if (largest_.has_value()) {
+    AddRow("largest uncut, one stream, no copies", *largest_, largest_->instance->plans(0).back().rows,
+           rates_.largest_one_stream);
+  }
+  const model::Plan& plan = PlanFor(units_, rows);
+  report_.AddNote(absl::StrCat(wanted_.model, ": requests of ", wanted_.rows, " rows in plans for ",
+                               absl::StrJoin(lane_rows_, ", "), "; the longest unit takes ",
+                               absl::ToDoubleMicroseconds(plan.longest_unit()), " us, ",
+                               plan.longest_unit() <= kLongestUnit ? "within " : "longer than ",
+                               absl::ToInt64Microseconds(kLongestUnit), " us: ", plan.longest_unit_kernel()));
   const double uncut = std::max(Median(rates_.uncut_lane), Median(rates_.uncut_one_stream));
-  report_.AddVerdict(absl::StrCat(name, ": units over uncut back to back"), Ratio(kept_by, uncut), kLeastKept,
-                     /*at_most=*/false);
+  report_.AddVerdict(absl::StrCat(wanted_.model, ": units over uncut back to back"), Ratio(Median(rates_.units), uncut),
+                     kLeastKept, /*at_most=*/false);
 }
 
 }  // namespace
@@ -159,11 +165,8 @@ absl::StatusOr<CaseReport> RunCut(const Settings& settings) {
     // A house each, so that nothing of the other model is in memory.
     SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<House> house, House::Create(settings.server));
     if (i == 0) report.emplace("cut", house->cuda() && !settings.quick);
-    SLUICE_ASSIGN_OR_RETURN(const HouseModel units, house->Load(settings.cut[i].model));
-    SLUICE_ASSIGN_OR_RETURN(const HouseModel uncut, house->Load(settings.cut[i].model, {.uncut = true}));
-    const Payload payload = Payload::Repeated(units, settings.cut[i].rows);
-    const Time end = house->clock().Now() + settings.limit / static_cast<int64_t>(settings.cut.size());
-    SLUICE_RETURN_IF_ERROR(Cut(settings, *house, units, uncut, payload, *report).Run(end));
+    const absl::Duration limit = settings.limit / static_cast<int64_t>(settings.cut.size());
+    SLUICE_RETURN_IF_ERROR(Cut(settings, *house, settings.cut[i], *report).Run(limit));
   }
   if (report.ok()) {
     report->AddNote(

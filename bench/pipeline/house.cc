@@ -83,6 +83,7 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
   served->metrics = metrics_->AddModel(served->name, served->version, served->max_batch_size);
   server::InstanceOptions options;
   options.batch_buckets = settings.batch_buckets.empty() ? std::vector<int64_t>{1} : settings.batch_buckets;
+  if (!variant.buckets.empty()) options.batch_buckets = variant.buckets;
   options.slot_counts = settings.slots;
   options.plan.unit_target = variant.uncut ? absl::Hours(1) : config_.unit_target;
   gpu::Device& host = folding_device_ != nullptr ? *folding_device_ : device();

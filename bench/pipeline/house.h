@@ -42,7 +42,8 @@ struct HouseModel {
 struct Variant {
   /// Each plan is one unit, so one graph, on a CUDA device; on the host a unit is one kernel. Batch class only.
   bool uncut = false;
-  int batch_slots = 0;  ///< 0: as in config.pbtxt.
+  int batch_slots = 0;                ///< 0: as in config.pbtxt.
+  std::vector<int64_t> buckets = {};  ///< Row counts, ascending, instead of those of config.pbtxt; empty: those.
 };
 
 /// The server behind its wire: one device with its lanes, gate and launcher, and the models on it, put together as
