@@ -16,7 +16,7 @@ add_custom_target(sluice_asan_tests)
 add_custom_target(sluice_tsan_tests)
 
 # sluice_test(NAME name SOURCES ... DEPS ... [LABELS ...] [ENVIRONMENT ...] [ARGS ...]): a GoogleTest binary and its CTest
-# entry. Tests name their label (unit, conformance, sim, fault, integration, interop, gpu) and
+# entry. Tests name their label (unit, conformance, sim, fault, integration, interop, gpu, dev) and
 # the sanitizers they run under in CI (asan, tsan).
 function(sluice_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS;ENVIRONMENT;ARGS" ${ARGN})

@@ -25,6 +25,10 @@ ALLOWED = {
     "client": ["base", "client"],
     "examples": ["base", "client", "examples"],
     "bench": ["base", "bench", "client"],
+    # In one process with what it measures; never the wire.
+    "bench/pipeline": ["base", "bench/pipeline", "client", "gpu", "model", "server/execution", "server/metrics",
+                       "server/repository", "server/scheduler", "server/config.h", "server/container_memory.h",
+                       "server/infer_request.h", "server/served_model.h", "server/spin_budget.h"],
 }
 # Third-party header patterns -> folders that may include them.
 GUARDED = [

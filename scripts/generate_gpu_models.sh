@@ -6,19 +6,23 @@
 set -euo pipefail
 usage() {
   cat <<'HELP'
-usage: scripts/generate_gpu_models.sh OUT [--small]
+usage: scripts/generate_gpu_models.sh OUT [--small] [--pipeline]
   writes OUT/models  filetype, resnet50, mlp24 (latency, batch 1), gemm (batch work), copy (large inputs)
          OUT/probes  probe_1k, probe_64k, probe_600k (bench/overhead)
-  --small  shallow mlp24 and gemm, for trying the scripts on a small machine
+  --pipeline  also OUT/pipeline for bench/pipeline: resnet50 for 256 rows, bert12 (12 blocks of 768 -> 3072 -> 768), gemm,
+              copy, fill (large outputs), chain24 (mlp24 with an input of 602,112 bytes)
+  --small     shallow mlp24, gemm, bert12 and chain24, for trying the scripts on a small machine
 environment: PYTHON (default python3, or .venv/bin/python when it is there), with onnx and numpy;
-  MLP_WIDTH (1280), GEMM_WIDTH (512), GEMM_LAYERS (64), GEMM_BUCKETS (1,768), RESNET_BUCKETS (as in models/resnet50)
+  MLP_WIDTH (1280), GEMM_WIDTH (512), GEMM_LAYERS (64), GEMM_BUCKETS (1,768), RESNET_BUCKETS (as in models/resnet50);
+  of --pipeline: BERT_BUCKETS (64,128,256,512,1024), PIPELINE_RESNET_BUCKETS (1,2,4,32)
 exit codes: 0 written, 1 failed, 2 usage
 HELP
 }
-out= small=0
+out= small=0 pipeline=0
 for argument in "$@"; do
   case "$argument" in
     --small) small=1 ;;
+    --pipeline) pipeline=1 ;;
     --help|-h) usage; exit 0 ;;
     -*) usage >&2; exit 2 ;;
     *) out=$argument ;;
@@ -31,7 +35,8 @@ if [ -z "${PYTHON:-}" ]; then
   [ ! -x "$root/.venv/bin/python" ] || PYTHON=$root/.venv/bin/python
 fi
 mlp_layers=24 mlp_width=${MLP_WIDTH:-1280} gemm_layers=${GEMM_LAYERS:-64} gemm_width=${GEMM_WIDTH:-512}
-if ((small)); then mlp_layers=6 mlp_width=256 gemm_layers=4 gemm_width=256; fi
+bert_layers=12 bert_width=768
+if ((small)); then mlp_layers=6 mlp_width=256 gemm_layers=4 gemm_width=256 bert_layers=2 bert_width=64; fi
 generate() { "$PYTHON" "$root/scripts/generate_mlp.py" "$@"; }
 
 mkdir -p "$out/models" "$out/probes"
@@ -57,3 +62,16 @@ for size in 1k:256 64k:16384 600k:150528; do
   generate --kind probe --name "probe_${size%:*}" --features "${size#*:}" --batch-symbolic --max-batch-size 1 \
     --default-class latency --output "$out/probes"
 done
+
+((pipeline)) || exit 0
+mkdir -p "$out/pipeline"
+cp -rL "$out/models/resnet50" "$out/models/gemm" "$out/models/copy" "$out/pipeline/"
+sed -i "s/^max_batch_size: .*/max_batch_size: 256/
+  s/\(sluice.buckets\" value { string_value: \"\)[^\"]*/\1${PIPELINE_RESNET_BUCKETS:-1,2,4,32}/" \
+  "$out/pipeline/resnet50/config.pbtxt"
+# Several plans of each, so that the batch class has row counts to choose from, and the uncut rows something larger.
+generate --kind ffn --name bert12 --layers "$bert_layers" --width "$bert_width" --batch-symbolic --max-batch-size 4096 \
+  --buckets "${BERT_BUCKETS:-64,128,256,512,1024}" --default-class batch --output "$out/pipeline"
+generate --kind fill --batch-symbolic --max-batch-size 64 --buckets 1,16 --default-class batch --output "$out/pipeline"
+generate --kind mlp --name chain24 --layers "$mlp_layers" --width "$mlp_width" --slice-of 150528 --outputs 16 \
+  --default-class latency --output "$out/pipeline"

@@ -5,7 +5,9 @@
 
 kinds:
   mlp    LAYERS matrix products (Gemm and Relu, He weights): FEATURES -> WIDTH -> ... -> WIDTH -> OUTPUTS
+  ffn    LAYERS blocks as a transformer has them, WIDTH -> HIDDEN, GELU, HIDDEN -> WIDTH; a row is a token
   copy   [N,3,224,224] -> mean of each channel: large inputs and hardly any compute
+  fill   [N,1,1,1] + an image -> [N,3,224,224]: large outputs and hardly any compute
   probe  [N,FEATURES] -> mean: one kernel, for measuring what is around it
 
 It computes nothing of use: it is for measuring and for comparing implementations.
@@ -28,28 +30,69 @@ def tensor(name, shape):
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def mlp(arguments, batch):
-    # RandomState's stream is frozen by numpy's compatibility policy; Generator's is not.
-    random = np.random.RandomState(SEED)
-    widths = [arguments.features or arguments.width] + [arguments.width] * (arguments.layers - 1)
-    widths.append(arguments.outputs or arguments.width)
-    nodes, weights, value = [], [], "x"
-    for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+class Layers:
+    """Nodes and weights of matrix products, one after the other; all random numbers come from one stream, in order."""
+
+    def __init__(self):
+        # RandomState's stream is frozen by numpy's compatibility policy; Generator's is not.
+        self.random = np.random.RandomState(SEED)
+        self.nodes, self.weights = [], []
+
+    def constant(self, name, values):
+        self.weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def node(self, operator, inputs, output, name):
+        self.nodes.append(helper.make_node(operator, inputs, [output], name=name))
+        return output
+
+    def gemm(self, value, number, inputs, outputs, product):
         # Normal numbers are made in float64, which is large: row by row keeps the peak low.
         matrix = np.empty((inputs, outputs), np.float32)
         for row in matrix:
-            row[:] = random.standard_normal(outputs)
+            row[:] = self.random.standard_normal(outputs)
         matrix *= np.float32(np.sqrt(2.0 / inputs))
-        bias = random.uniform(-0.1, 0.1, outputs).astype(np.float32)
-        weights += [numpy_helper.from_array(matrix, f"w{layer}"), numpy_helper.from_array(bias, f"b{layer}")]
+        bias = self.random.uniform(-0.1, 0.1, outputs).astype(np.float32)
+        inputs = [value, self.constant(f"w{number}", matrix), self.constant(f"b{number}", bias)]
+        return self.node("Gemm", inputs, product, f"gemm{number}")
+
+
+def mlp(arguments, batch):
+    layers = Layers()
+    widths = [arguments.features or arguments.width] + [arguments.width] * (arguments.layers - 1)
+    widths.append(arguments.outputs or arguments.width)
+    value, taken = "x", widths[0]
+    if arguments.slice_of:
+        # The first numbers of a long row: a large input for a small chain.
+        taken = arguments.slice_of
+        bounds = [layers.constant(name, np.array([at], np.int64))
+                  for name, at in (("slice_start", 0), ("slice_end", widths[0]), ("slice_axis", 1))]
+        value = layers.node("Slice", ["x", *bounds], "sliced", "slice")
+    for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         last = layer == len(widths) - 2
-        product = "y" if last else f"product{layer}"
-        nodes.append(helper.make_node("Gemm", [value, f"w{layer}", f"b{layer}"], [product], name=f"gemm{layer}"))
-        value = product
+        value = layers.gemm(value, layer, inputs, outputs, "y" if last else f"product{layer}")
         if not last:
-            value = f"hidden{layer}"
-            nodes.append(helper.make_node("Relu", [product], [value], name=f"relu{layer}"))
-    return nodes, weights, [tensor("x", [batch, widths[0]])], [tensor("y", [batch, widths[-1]])]
+            value = layers.node("Relu", [value], f"hidden{layer}", f"relu{layer}")
+    return layers.nodes, layers.weights, [tensor("x", [batch, taken])], [tensor("y", [batch, widths[-1]])]
+
+
+def ffn(arguments, batch):
+    layers = Layers()
+    width, hidden = arguments.width, arguments.hidden or 4 * arguments.width
+    root, one, half = (layers.constant(name, np.array(number, np.float32))
+                       for name, number in (("root_half", np.sqrt(0.5)), ("one", 1.0), ("half", 0.5)))
+    value = "x"
+    for block in range(arguments.layers):
+        wide = layers.gemm(value, 2 * block, width, hidden, f"wide{block}")
+        # GELU as exporters of this opset write it: x (1 + erf(x / sqrt 2)) / 2.
+        for operator, other, name in (("Mul", root, "scaled"), ("Erf", None, "erf"), ("Add", one, "curve"),
+                                      ("Mul", wide, "weighted"), ("Mul", half, "gelu")):
+            value = wide if name == "scaled" else value
+            inputs = [value] if other is None else [value, other]
+            value = layers.node(operator, inputs, f"{name}{block}", f"{name}{block}")
+        last = block == arguments.layers - 1
+        value = layers.gemm(value, 2 * block + 1, hidden, width, "y" if last else f"narrow{block}")
+    return layers.nodes, layers.weights, [tensor("x", [batch, width])], [tensor("y", [batch, width])]
 
 
 def copy(arguments, batch):
@@ -58,9 +101,19 @@ def copy(arguments, batch):
     return nodes, [], [tensor("x", [batch, 3, 224, 224])], [tensor("y", [batch, 3])]
 
 
+def fill(arguments, batch):
+    image = np.linspace(-1.0, 1.0, 3 * 224 * 224, dtype=np.float32).reshape(1, 3, 224, 224)
+    nodes = [helper.make_node("Add", ["x", "image"], ["y"], name="add")]
+    return (nodes, [numpy_helper.from_array(image, "image")], [tensor("x", [batch, 1, 1, 1])],
+            [tensor("y", [batch, 3, 224, 224])])
+
+
 def probe(arguments, batch):
     nodes = [helper.make_node("ReduceMean", ["x"], ["y"], name="mean", axes=[1], keepdims=1)]
     return nodes, [], [tensor("x", [batch, arguments.features or arguments.width])], [tensor("y", [batch, 1])]
+
+
+KINDS = {"mlp": mlp, "ffn": ffn, "copy": copy, "fill": fill, "probe": probe}
 
 
 def config(arguments, inputs, outputs):
@@ -83,11 +136,14 @@ def config(arguments, inputs, outputs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=("mlp", "copy", "probe"), default="mlp")
+    parser.add_argument("--kind", choices=tuple(KINDS), default="mlp")
     parser.add_argument("--name", help="name of the model (default: the kind)")
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--features", type=int, help="numbers in a row of the input (default: WIDTH)")
+    parser.add_argument("--hidden", type=int, help="of kind ffn (default: four times WIDTH)")
+    parser.add_argument("--slice-of", type=int, metavar="N",
+                        help="of kind mlp: the input is N numbers, and the first FEATURES of them are taken")
     parser.add_argument("--outputs", type=int, help="numbers in a row of the output (default: WIDTH)")
     parser.add_argument("--batch-symbolic", action="store_true", help="batch dimension N; else batch 1")
     parser.add_argument("--max-batch-size", type=int, help="of config.pbtxt (default: 8 with N, else 0)")
@@ -101,11 +157,12 @@ def main():
         arguments.max_batch_size = 8 if arguments.batch_symbolic else 0
     if arguments.layers < 1 or arguments.width < 1:
         parser.error("--layers and --width: expected at least 1")
+    if arguments.slice_of and arguments.slice_of <= (arguments.features or arguments.width):
+        parser.error("--slice-of: expected more than FEATURES")
     if arguments.max_batch_size > 0 and not arguments.batch_symbolic:
         parser.error("--max-batch-size: needs --batch-symbolic")
 
-    kinds = {"mlp": mlp, "copy": copy, "probe": probe}
-    nodes, weights, inputs, outputs = kinds[arguments.kind](arguments, "N" if arguments.batch_symbolic else 1)
+    nodes, weights, inputs, outputs = KINDS[arguments.kind](arguments, "N" if arguments.batch_symbolic else 1)
     graph = helper.make_graph(nodes, arguments.name, inputs, outputs, weights)
     opsets = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, producer_name="sluice", ir_version=IR_VERSION)

@@ -8,8 +8,8 @@ steps, in the order they run:
   kernels      the CUDA kernels against the host's              priorities  what the streams' priorities read back as
   numerics     every model, every class, against ONNX Runtime   load        two classes: R99 and W
   copies       a large latency input beside batch copies        overhead    front end: client minus echo minus device
-  cupti        legacy default stream and allocations            trap        a kernel that kills the device
-  racecheck    hazards of our kernels in shared memory
+  pipeline     lanes, gate and transfers without gRPC           cupti       legacy default stream and allocations
+  trap         a kernel that kills the device                   racecheck   hazards of our kernels in shared memory
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
 import argparse
@@ -80,12 +80,13 @@ STEPS = {
     "conformance": (suite("conformance_cuda"), 120), "kernels": (suite("kernels_cuda"), 180), "memcheck": (memcheck, 300),
     "racecheck": (racecheck, 180),
     "priorities": (script("priorities.py"), 90), "numerics": (script("numerics.py"), 180), "load": (script("load.py"), 450),
-    "copies": (script("copies.py"), 90), "overhead": (script("overhead.py"), 120), "cupti": (script("cupti.py"), 150),
+    "copies": (script("copies.py"), 90), "overhead": (script("overhead.py"), 120),
+    "pipeline": (script("pipeline.py"), 200), "cupti": (script("cupti.py"), 150),
     "trap": (script("trap.py"), 90),
 }
 # Suites run with this environment and no Python in between.
 BARE = ("conformance", "kernels", "memcheck", "racecheck")
-NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "cupti", "trap")
+NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap")
 
 
 def show_machine(machine, programs):
@@ -125,7 +126,7 @@ def run_step(name, command, environment, limit, log_path):
 
 def show_log(log_path, passed, lines_of_failure):
     lines = [line for line in log_path.read_text(errors="replace").splitlines() if not line.startswith(GTEST_NOISE)]
-    shown = lines[-lines_of_failure:] if not passed else lines[-60:]
+    shown = lines[-lines_of_failure:] if not passed else lines[-100:]
     print("\n".join(line[:400] for line in shown), flush=True)
 
 
@@ -140,7 +141,7 @@ def parse_flags():
     parser.add_argument("--flags", action="append", default=[], metavar="STEP:FLAGS",
                         help="more flags for one step, as 'load:--seconds 2 --classes batch'; repeatable")
     parser.add_argument("--json", type=pathlib.Path, help="write everything measured to this file")
-    parser.add_argument("--logs", type=pathlib.Path, help="keep the steps' logs in this folder")
+    parser.add_argument("--logs", type=pathlib.Path, help="keep the steps' logs and traces in this folder")
     parser.add_argument("--limit-seconds", type=float, default=570, help="start no step after this (default: %(default)s)")
     parser.add_argument("--tail", type=int, default=80, help="lines shown of a failed step's log")
     arguments = parser.parse_args()
@@ -160,7 +161,9 @@ def generate_models(machine, arguments):
         return
     begin = time.monotonic()
     command = ["bash", str(machines.ROOT / "scripts" / "generate_gpu_models.sh"), str(machine.repository)]
-    subprocess.run(command + (["--small"] if arguments.small_models else []), check=True, stdout=subprocess.DEVNULL,
+    command += ["--small"] if arguments.small_models else []
+    command += ["--pipeline"] if "pipeline" in arguments.steps else []
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
                    env=dict(os.environ, PYTHON=sys.executable))
     print(f"models generated in {time.monotonic() - begin:.0f} s", flush=True)
 
@@ -202,8 +205,8 @@ def main():
             arguments.json.write_text(json.dumps(document))
         if arguments.logs:
             arguments.logs.mkdir(parents=True, exist_ok=True)
-            for log in work.glob("*.log"):
-                shutil.copy(log, arguments.logs)
+            for kept in [*work.glob("*.log"), *work.glob("*-trace.json")]:
+                shutil.copy(kept, arguments.logs)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     if shutil.which("nvidia-smi"):

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "bench/pipeline/calls.h"
+#include "bench/pipeline/house.h"
+#include "bench/pipeline/report.h"
+
+namespace sluice::bench {
+
+/// What runs in a phase: a latency stream, a neighbour, or both at once.
+struct PhaseSpec {
+  std::optional<CallSpec> latency;
+  double rate = 0;    ///< Of the latency stream, a second: an open loop with Poisson arrivals.
+  uint64_t seed = 1;  ///< Of its schedule: phases with the same one are asked the same.
+  std::optional<CallSpec> neighbour;
+  int neighbour_requests = 1;  ///< In flight.
+  absl::Duration warmup;       ///< Not counted, before:
+  absl::Duration length;
+};
+
+struct PhaseResult {
+  std::vector<Sample> latency;
+  double rows_per_second = 0;  ///< Of the neighbour.
+};
+
+/// Runs one phase on an idle house and leaves it idle. Requests are counted in `report`.
+absl::StatusOr<PhaseResult> RunPhase(House& house, const PhaseSpec& spec, CaseReport& report);
+
+}  // namespace sluice::bench
