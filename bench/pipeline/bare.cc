@@ -61,12 +61,13 @@ const model::Plan& PlanFor(const HouseModel& model, int64_t plan_rows) {
 }
 
 absl::StatusOr<Parts> CutLikeTheLane(const HouseModel& model, int64_t rows) {
-  return TakeSlots(model, server::CutRows(rows, model.instance->plan_rows(), RequestClass::kBatch));
+  return TakeSlots(model,
+                   server::CutRows(rows, model.instance->plan_rows(0, RequestClass::kBatch), RequestClass::kBatch));
 }
 
-absl::StatusOr<std::unique_ptr<BareRunner>> BareRunner::Create(gpu::Device& device, const Clock& clock,
-                                                               int stream_count) {
-  std::unique_ptr<BareRunner> runner(new BareRunner(device, clock));
+absl::StatusOr<std::unique_ptr<BareRunner>> BareRunner::Create(House& house, int stream_count) {
+  std::unique_ptr<BareRunner> runner(new BareRunner(house));
+  gpu::Device& device = house.device();
   for (int i = 0; i < stream_count; ++i) {
     SLUICE_ASSIGN_OR_RETURN(gpu::Stream stream, device.CreateStream(gpu::StreamPriority::kLow));
     SLUICE_ASSIGN_OR_RETURN(gpu::Event end, device.CreateEvent(gpu::WaitMode::kSpin));
@@ -85,7 +86,7 @@ absl::Status BareRunner::Issue(gpu::StreamRef stream, const gpu::Slot& slot, Sta
   }
   if (device_.info().unified_memory) return absl::OkStatus();
   const bool in = stage == Stage::kCopiesIn;
-  for (gpu::ChunkCursor chunks(in ? slot.inputs : slot.outputs); !chunks.done();) {
+  for (gpu::ChunkCursor chunks(in ? slot.inputs : slot.outputs, chunk_bytes_); !chunks.done();) {
     const gpu::Chunk chunk = chunks.Next();
     SLUICE_RETURN_IF_ERROR(in ? device_.CopyToDevice(stream, chunk.pinned, chunk.device)
                               : device_.CopyToHost(stream, chunk.device, chunk.pinned));

@@ -46,19 +46,21 @@ enum class Stage : uint8_t { kCopiesIn, kUnits, kCopiesOut };
 class BareRunner {
  public:
   /// On low-priority streams, which micro-batches take in turn, those of one slot always the same one.
-  static absl::StatusOr<std::unique_ptr<BareRunner>> Create(gpu::Device& device, const Clock& clock, int stream_count);
+  static absl::StatusOr<std::unique_ptr<BareRunner>> Create(House& house, int stream_count);
 
   /// Issues one of the three for every micro-batch, in order, all of it `times` times, and waits. From the first issue
   /// to the last end, as the host sees it.
   absl::StatusOr<absl::Duration> Run(const Parts& parts, Stage stage, int64_t times = 1);
 
  private:
-  BareRunner(gpu::Device& device, const Clock& clock) : device_(device), clock_(clock) {}
+  explicit BareRunner(House& house)
+      : device_(house.device()), clock_(house.clock()), chunk_bytes_(house.transfer_tuning().chunk_bytes) {}
   absl::Status IssueAll(const Parts& parts, Stage stage, int64_t times);
   absl::Status Issue(gpu::StreamRef stream, const gpu::Slot& slot, Stage stage);
 
   gpu::Device& device_;
   const Clock& clock_;
+  const size_t chunk_bytes_;
   std::vector<gpu::Stream> streams_;
   std::vector<gpu::Event> ends_;  ///< One a stream.
 };

@@ -68,8 +68,8 @@ absl::Status Cut::Load() {
 
 absl::Status Cut::Run(absl::Duration limit) {
   SLUICE_RETURN_IF_ERROR(Load());
-  SLUICE_ASSIGN_OR_RETURN(one_stream_, BareRunner::Create(house_.device(), house_.clock(), 1));
-  SLUICE_ASSIGN_OR_RETURN(streams_, BareRunner::Create(house_.device(), house_.clock(), house_.config().batch_streams));
+  SLUICE_ASSIGN_OR_RETURN(one_stream_, BareRunner::Create(house_, 1));
+  SLUICE_ASSIGN_OR_RETURN(streams_, BareRunner::Create(house_, house_.config().batch_streams));
   ProgressLine progress(absl::StrCat("cut, ", units_.served->name));
   Rounds rounds(house_.clock(), settings_.rounds, house_.clock().Now() + limit);
   while (rounds.Next()) {

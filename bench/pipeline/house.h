@@ -64,6 +64,7 @@ class House {
   void Submit(std::shared_ptr<server::InferRequest> request);
 
   gpu::Device& device() { return lanes_->device(); }
+  const gpu::TransferTuning& transfer_tuning() const { return lanes_->transfer_tuning(); }
   gpu::Timeline& timeline() { return lanes_->timeline(); }
   const Clock& clock() const { return clock_; }
   const server::ServerConfig& config() const { return config_; }

@@ -54,8 +54,8 @@ class Stages {
 };
 
 absl::Status Stages::Run() {
-  SLUICE_ASSIGN_OR_RETURN(one_stream_, BareRunner::Create(house_.device(), house_.clock(), 1));
-  SLUICE_ASSIGN_OR_RETURN(streams_, BareRunner::Create(house_.device(), house_.clock(), house_.config().batch_streams));
+  SLUICE_ASSIGN_OR_RETURN(one_stream_, BareRunner::Create(house_, 1));
+  SLUICE_ASSIGN_OR_RETURN(streams_, BareRunner::Create(house_, house_.config().batch_streams));
   ProgressLine progress("stages");
   progress.Say("warm-up");
   SLUICE_RETURN_IF_ERROR(RunRound(/*counts=*/false));
