@@ -148,11 +148,21 @@ bool Launcher::AdvanceAll() {
   // All grants that are over go back before anything new is asked for.
   for (const Active& active : active_) moved |= active.execution->progress.Reap();
   ReportPending();
-  for (const Active& active : active_) {
-    Step step = active.execution->progress.Advance();
-    for (; step.kind == StepKind::kIssued; step = active.execution->progress.Advance()) moved = true;
+  // In turn, one step each: units in flight are then of several streams and fill the pauses between each other's, which
+  // in one stream follow each other a few microseconds apart. Who is refused keeps its turn.
+  for (size_t offset = 0; offset < active_.size();) {
+    const size_t index = (turn_ + offset) % active_.size();
+    Progress& progress = active_[index].execution->progress;
+    const Step step = progress.Advance();
+    if (step.kind == StepKind::kIssued) {
+      moved = true;
+      turn_ = index + 1;
+      offset = 0;
+      continue;
+    }
     if (step.kind == StepKind::kRefused) retry_at_ = std::min(retry_at_, step.retry_at);
-    moved |= active.execution->progress.over();
+    moved |= progress.over();
+    ++offset;
   }
   return moved;
 }

@@ -38,8 +38,8 @@ struct LauncherCounters {
 };
 
 /// The thread that makes a device's batch launches. Purpose: keep each engine's window full from several executions
-/// while the gate lets it: 20 to 60 thousand units a second are too many for threads that block. Oldest execution
-/// first, each on a low-priority stream of its own, streams in rotation. Bounds: stream_count executions on the device;
+/// while the gate lets it: 20 to 60 thousand units a second are too many for threads that block. Executions take turns,
+/// each on a low-priority stream of its own, streams in rotation. Bounds: stream_count executions on the device;
 /// those that wait for a stream are bounded by the slots that exist. Threads: one of its own; Submit and Await from
 /// request threads. Its mutex is held for list changes only, never while calling the device. Errors: an execution's
 /// error ends that execution only.
@@ -100,6 +100,7 @@ class Launcher {
   std::vector<Active> active_;  ///< Oldest first.
   std::vector<bool> stream_taken_;
   size_t next_stream_ = 0;
+  size_t turn_ = 0;        ///< Which of active_ goes first; taken modulo its size.
   bool draining_ = false;  ///< What it last saw of stopping_.
   bool pending_ = false;   ///< What it last told the gate.
   bool armed_ = false;

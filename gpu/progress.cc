@@ -254,6 +254,10 @@ void Progress::CompleteOldest(size_t count) {
   // Several that ended between two looks share the time by what was predicted for each.
   const absl::Duration elapsed =
       std::max(now - std::max(mark(0).issued_at, gate.last_completion(engine)), absl::ZeroDuration());
+  // One that began on an idle engine was also waited for while it was launched, which is no part of what it takes when
+  // it follows another: it may lower what is predicted, not raise it. Else a late start would be learnt, and the
+  // successor granted later still.
+  const bool followed = gate.last_completion(engine) >= mark(0).issued_at;
   absl::Duration predicted;
   bool undisturbed = true;
   const bool recording = Recording();
@@ -275,8 +279,10 @@ void Progress::CompleteOldest(size_t count) {
     gate.Complete(engine, context_->request_class, oldest.predicted, std::max(measured, absl::Nanoseconds(1)), now);
     if (!undisturbed) continue;
     context_->meters[static_cast<size_t>(engine)].Add(measured);
-    if (oldest.average != nullptr) oldest.average->Add(measured);
-    if (oldest.size_bytes > 0) context_->copy_times.Add(engine, oldest.size_bytes, measured);
+    const bool known = oldest.predicted > absl::ZeroDuration();
+    const absl::Duration learnt = followed || !known ? measured : std::min(measured, oldest.predicted);
+    if (oldest.average != nullptr) oldest.average->Add(learnt);
+    if (oldest.size_bytes > 0) context_->copy_times.Add(engine, oldest.size_bytes, learnt);
   }
 }
 

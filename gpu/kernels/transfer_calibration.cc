@@ -25,9 +25,15 @@ constexpr size_t kMostCopyBytes = size_t{8} << 20;
 constexpr int kRuns = 3;
 constexpr double kKeptBandwidth = 0.85;
 constexpr double kSlowerByKernel = 1.25;
+// Below what one chunk in flight makes an engine's copy wait; starting a kernel alone takes half of it longer.
+constexpr absl::Duration kLaterByKernel = absl::Microseconds(10);
 // An idle GPU raises its clocks within some milliseconds of work.
 constexpr absl::Duration kWarmUp = absl::Milliseconds(10);
 constexpr size_t kControlBytes = 256;
+
+bool NearlyAsFast(absl::Duration kernel, absl::Duration engine) {
+  return kernel <= std::max(kSlowerByKernel * engine, engine + kLaterByKernel);
+}
 
 enum class Direction : uint8_t { kToDevice, kToHost };
 
@@ -156,8 +162,8 @@ TransferTuning ChooseTransferTuning(std::span<const ChunkBandwidth> chunks, std:
   if (copies.empty()) return tuning;
   tuning.kernel_bytes = copies.front().size_bytes;
   for (const CopyDuration& copy : copies) {
-    if (copy.kernel_to_device > kSlowerByKernel * copy.engine_to_device ||
-        copy.kernel_to_host > kSlowerByKernel * copy.engine_to_host) {
+    if (!NearlyAsFast(copy.kernel_to_device, copy.engine_to_device) ||
+        !NearlyAsFast(copy.kernel_to_host, copy.engine_to_host)) {
       break;
     }
     tuning.kernel_bytes = copy.size_bytes;

@@ -36,8 +36,8 @@ struct TransferCalibration {
 };
 
 /// The fewest bytes in flight that keep 85 % of the best bandwidth in both directions; and the largest size up to which
-/// a kernel takes at most a quarter longer than the copy engine alone, in both directions (at least the smallest size:
-/// a kernel passes the copy engines' queues, which know no priority). An empty list leaves its default.
+/// a kernel takes at most a quarter or 10 us longer than the copy engine alone, in both directions (at least the
+/// smallest size: a kernel passes the copy engines' queues, which know no priority). An empty list leaves its default.
 TransferTuning ChooseTransferTuning(std::span<const ChunkBandwidth> chunks, std::span<const CopyDuration> copies);
 
 /// Measures `device` while nothing else runs on it: some 50 ms, and 16 MiB of either memory, which it gives back.
