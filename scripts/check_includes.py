@@ -20,7 +20,7 @@ ALLOWED = {
     "server/scheduler": ["base", "server/scheduler"],
     "server/metrics": ["base", "server/metrics"],
     "server/repository": ["base", "model", "server/repository", "server/served_model.h"],
-    "server/rpc": ["base", "server/rpc", "server/infer_request.h", "server/served_model.h"],
+    "server/rpc": ["base", "server/rpc", "server/infer_request.h", "server/response_pool.h", "server/served_model.h"],
     "server": ["base", "gpu", "model", "server"],
     "client": ["base", "client"],
     "examples": ["base", "client", "examples"],

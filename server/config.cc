@@ -23,6 +23,7 @@ namespace {
 constexpr int kMaxHostDevices = 8;
 constexpr size_t kMaxCudaDevices = 8;
 constexpr int kMaxCudaOrdinal = 64;
+constexpr double kLongestWaitMs = 3'600'000;
 constexpr int kMostTraceRecords = 1 << 18;  ///< As JSON these are about 80 MB.
 
 absl::Status InRange(absl::string_view flag, double value, double low, double high) {
@@ -111,6 +112,14 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(MemoryLimit("gpu-memory-limit", config.gpu_memory_limit));
   SLUICE_RETURN_IF_ERROR(MemoryLimit("pinned-memory-limit", config.pinned_memory_limit));
   SLUICE_RETURN_IF_ERROR(
+      InRange("response-pool-bytes", static_cast<double>(config.response_pool_bytes), 1 << 20, 1e15));
+  SLUICE_RETURN_IF_ERROR(InRange("response-reserved-share", config.response_reserved_share, 0, 0.45));
+  SLUICE_RETURN_IF_ERROR(
+      InRange("response-wait-ms", absl::ToDoubleMilliseconds(config.response_wait), 0, kLongestWaitMs));
+  SLUICE_RETURN_IF_ERROR(
+      InRange("latency-response-wait-ms", absl::ToDoubleMilliseconds(config.latency_response_wait), 0, kLongestWaitMs));
+  SLUICE_RETURN_IF_ERROR(InRange("slot-wait-ms", absl::ToDoubleMilliseconds(config.slot_wait), 0, kLongestWaitMs));
+  SLUICE_RETURN_IF_ERROR(
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
@@ -125,6 +134,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double exit_timeout_secs = absl::ToDoubleSeconds(config.exit_timeout);
   double compute_window_us = absl::ToDoubleMicroseconds(config.compute_window);
   double unit_target_us = absl::ToDoubleMicroseconds(config.unit_target);
+  double response_wait_ms = absl::ToDoubleMilliseconds(config.response_wait);
+  double latency_response_wait_ms = absl::ToDoubleMilliseconds(config.latency_response_wait);
+  double slot_wait_ms = absl::ToDoubleMilliseconds(config.slot_wait);
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -157,6 +169,15 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--pinned-memory-limit", config.pinned_memory_limit,
                  "Bytes of pinned memory and of host devices, also as 4GiB; 0: what the container has, but a reserve")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--response-pool-bytes", config.response_pool_bytes,
+                 "Bytes of responses over 64 KiB that clients have not read yet, also as 1GiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--response-reserved-share", config.response_reserved_share,
+                 "Of those bytes, kept for latency, and as much again for standard; batch has the rest at most");
+  app.add_option("--response-wait-ms", response_wait_ms,
+                 "How long standard and batch requests wait for such memory before they are refused");
+  app.add_option("--latency-response-wait-ms", latency_response_wait_ms, "The same for latency requests");
+  app.add_option("--slot-wait-ms", slot_wait_ms, "How long an execution waits for a slot before it is refused");
   app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
   app.add_option("--compute-window-us", compute_window_us, "Predicted time of batch and standard units in flight");
   app.add_option("--batch-min-share", config.batch_min_share,
@@ -183,6 +204,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.exit_timeout = absl::Seconds(exit_timeout_secs);
   config.compute_window = absl::Microseconds(compute_window_us);
   config.unit_target = absl::Microseconds(unit_target_us);
+  config.response_wait = absl::Milliseconds(response_wait_ms);
+  config.latency_response_wait = absl::Milliseconds(latency_response_wait_ms);
+  config.slot_wait = absl::Milliseconds(slot_wait_ms);
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {

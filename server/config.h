@@ -33,6 +33,13 @@ struct ServerConfig {
   int64_t queue_bytes = int64_t{1} << 30;  ///< Per device and class.
   int64_t gpu_memory_limit = 0;            ///< Bytes per CUDA device; 0: all but a reserve.
   int64_t pinned_memory_limit = 0;         ///< Bytes, memory of host devices included; 0: what the container has.
+  int64_t response_pool_bytes = int64_t{256} << 20;  ///< Of responses over 64 KiB, until clients have read them.
+  /// Of those bytes, kept for latency, and as much again for standard; see ResponsePoolOptions.
+  double response_reserved_share = 0.25;
+  /// How long a request waits for response memory, of standard and batch, and of latency.
+  absl::Duration response_wait = absl::Seconds(1);
+  absl::Duration latency_response_wait = absl::Milliseconds(100);
+  absl::Duration slot_wait = absl::Seconds(10);  ///< How long an execution waits for others to give a slot back.
   absl::Duration unit_target = absl::Microseconds(20);
   absl::Duration compute_window = absl::Microseconds(40);
   double batch_min_share = 0.05;

@@ -51,8 +51,17 @@ enum class Reading : uint8_t {
   kLauncherUnits,           ///< device
   kLauncherWaits,           ///< device
   kPollingThreads,          ///< role
+  kSlots,                   ///< class, device
+  kSlotsFree,               ///< class, device
+  kSlotWaits,               ///< class, device
+  kSlotTimeouts,            ///< class, device
+  kResponsePoolBytes,       ///< class
+  kResponsePoolLimitBytes,  ///< class
+  kResponsePoolKeptBytes,   ///< none
+  kResponsePoolWaits,       ///< class
+  kResponsePoolTimeouts,    ///< class
 };
-inline constexpr size_t kReadingCount = 17;
+inline constexpr size_t kReadingCount = 26;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {
