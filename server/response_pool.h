@@ -81,7 +81,7 @@ struct ResponsePoolOptions {
 struct ResponsePoolUse {
   size_t used_bytes = 0;   ///< Reserved, or filled and not yet written by gRPC.
   size_t limit_bytes = 0;  ///< The most that used_bytes may come to.
-  int64_t waits = 0;       ///< Times that work of this class had to wait.
+  int64_t waits = 0;       ///< Times that it asked for more than there was, and began to wait.
   int64_t timeouts = 0;    ///< Requests refused because they waited too long.
 };
 

@@ -76,7 +76,7 @@ constexpr std::array<ReadingFacts, kReadingCount> kReadings = {{
      FamilyType::kGauge,
      {"", ""}},
     {"sluice_response_pool_waits_total",
-     "Times requests of a class began to wait for response memory.",
+     "Times an execution found no room for its responses.",
      FamilyType::kCounter,
      {"class", ""}},
     {"sluice_response_pool_timeouts_total",
