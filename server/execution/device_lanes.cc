@@ -354,9 +354,14 @@ void DeviceLanes::Drain() {
 }
 
 std::pair<size_t, size_t> DeviceLanes::CountSlots(RequestClass request_class) const {
+  std::vector<std::shared_ptr<const ExecutableModel>> models;
+  {
+    MutexLock lock(models_mutex_);  // which every submission takes
+    models.reserve(models_.size());
+    for (const auto& [id, model] : models_) models.push_back(model);
+  }
   std::pair<size_t, size_t> all_and_free;
-  MutexLock lock(models_mutex_);
-  for (const auto& [id, model] : models_) {
+  for (const auto& model : models) {
     for (size_t bucket = 0; bucket < model->instance->served().shape_buckets.size(); ++bucket) {
       for (const PreparedPlan& plan : model->instance->plans(bucket)) {
         const gpu::SlotPool* const slots = plan.slots[Index(request_class)].get();

@@ -84,6 +84,7 @@ void InferCall::OnArrived(bool ok) {
     Submit();
   } else {
     Finish(std::move(status));
+    DropMessage();  // this thread alone has read it
   }
   Unref();
 }

@@ -96,17 +96,18 @@ class ResponseMemoryTest : public ServerTest {
   }
 
   /// A client that sends and never reads. Its calls end with StopReader.
-  void StartReaderThatStops(RequestClass request_class, int calls) {
+  void StartReaderThatStops(RequestClass request_class, int calls,
+                            const inference::ModelInferRequest& request = Fan(kLargeRows, 1)) {
     relays_.push_back(std::make_unique<StallingRelay>(server_->grpc_port()));
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", relays_.back()->port()),
                                                    grpc::InsecureChannelCredentials(), arguments);
     ASSERT_TRUE(channel->WaitForConnected(gpr_inf_future(GPR_CLOCK_REALTIME)));
-    relays_.back()->Stall();
+    relays_.back()->StallAfter(request.raw_input_contents(0).size());
     const auto stub = inference::GRPCInferenceService::NewStub(channel);
     for (int i = 0; i < calls; ++i) {
-      unread_.push_back(std::make_unique<PendingCall>(*stub, Fan(kLargeRows, 1), request_class));
+      unread_.push_back(std::make_unique<PendingCall>(*stub, request, request_class));
     }
   }
   void StopReaders() {
@@ -163,6 +164,16 @@ class ResponseMemoryTest : public ServerTest {
   std::vector<std::unique_ptr<PendingCall>> unread_;
 };
 
+/// What the whole process has allocated and not freed, client's and server's side.
+double AllocatedMiB() {
+#ifdef SLUICE_TEST_ASAN
+  return static_cast<double>(__sanitizer_get_current_allocated_bytes()) / static_cast<double>(kMiB);
+#else
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd) / static_cast<double>(kMiB);
+#endif
+}
+
 TEST_F(ResponseMemoryTest, PoolOfTwoUnderAHundredRequests) {
   server::ServerConfig config = PoolOfTwo(0);
   config.queue_requests = 24;
@@ -192,8 +203,8 @@ TEST_F(ResponseMemoryTest, AReaderThatStopsHoldsNoSlotAndNothingOfOtherClasses) 
   // One response fills what batch may have. The others of that client wait in vain and are given up.
   StartReaderThatStops(RequestClass::kBatch, 8);
   Await("7 of 8 were not given up", [&] { return Metric("sluice_response_pool_timeouts_total", {"batch"}) == 7; });
+  Await("it is not answered", [&] { return Metric("sluice_executing", {}) == 0; });
   EXPECT_EQ(Used("batch"), kLargeBytes);
-  EXPECT_EQ(Metric("sluice_executing", {}), 0);
   EXPECT_EQ(Metric("sluice_slots_free", {}), Metric("sluice_slots", {}));
 
   // Other classes have their share; small responses of the same class need none.
@@ -223,6 +234,26 @@ TEST_F(ResponseMemoryTest, AReaderThatStopsHoldsNoSlotAndNothingOfOtherClasses) 
   EXPECT_TRUE(FanIsRight(response, kLargeRows, 7));
 }
 
+TEST_F(ResponseMemoryTest, AReaderThatStopsHoldsNoInputs) {
+  // A request of 16 MiB whose answer of 16 MiB nobody reads: what stays is the answer, and, until its call is over, the
+  // client's own copy of the request.
+  AddToRepository(repository_, "wide", DoublingModel(kColumns),
+                  "max_batch_size: 64\nparameters { key: \"sluice.buckets\" value { string_value: \"8\" } }\n");
+  StartLarge(PoolOfTwo(0.25));
+  inference::ModelInferRequest request = Fan(kLargeRows, 1);
+  request.set_model_name("wide");
+  request.mutable_inputs(0)->set_shape(1, kColumns);
+  request.set_raw_input_contents(0, std::string(kLargeBytes, '\0'));
+  const double before = AllocatedMiB();
+  StartReaderThatStops(RequestClass::kLatency, 1, request);
+  Await("they are not answered", [&] {
+    return Used("latency") == kLargeBytes && Metric("sluice_requests_total", {"model=\"wide\"", "code=\"OK\""}) == 1;
+  });
+  // The execution lets go of the message after its answer is counted.
+  Await("the message is still held",
+        [&] { return AllocatedMiB() < before + static_cast<double>(2 * kLargeBytes / kMiB) + 8; });
+}
+
 TEST_F(ResponseMemoryTest, WhatCanNeverFitIsRefusedAtOnce) {
   server::ServerConfig config = PoolOfTwo(0.25);
   config.response_pool_bytes = kLargeBytes;
@@ -234,16 +265,6 @@ TEST_F(ResponseMemoryTest, WhatCanNeverFitIsRefusedAtOnce) {
   EXPECT_THAT(refused.error_message(), HasSubstr(absl::StrCat("class batch may ever hold (", kLargeBytes / 2)));
   EXPECT_EQ(Metric("sluice_rejected_total", {"class=\"batch\"", "reason=\"no_memory\""}), 1);
   EXPECT_TRUE(Infer(Fan(kLargeRows, 1), &response, "latency").ok());
-}
-
-/// What the whole process has allocated and not freed, client's and server's side.
-double AllocatedMiB() {
-#ifdef SLUICE_TEST_ASAN
-  return static_cast<double>(__sanitizer_get_current_allocated_bytes()) / static_cast<double>(kMiB);
-#else
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<double>(info.uordblks + info.hblkhd) / static_cast<double>(kMiB);
-#endif
 }
 
 double ResidentMiB() {

@@ -48,8 +48,8 @@ StallingRelay::~StallingRelay() {
   close(wake_[1]);
 }
 
-void StallingRelay::Stall() {
-  stalled_ = true;
+void StallingRelay::StallAfter(size_t sent_bytes) {
+  stall_after_ = sent_bytes;
   Wake();
 }
 
@@ -70,16 +70,16 @@ void StallingRelay::Accept() {
   links_.push_back(link);
 }
 
-bool StallingRelay::Pass(int from, int to) {
+size_t StallingRelay::Pass(int from, int to) {
   char buffer[65536];
   const ssize_t count = read(from, buffer, sizeof(buffer));
-  if (count <= 0) return false;
+  if (count <= 0) return 0;
   for (ssize_t sent = 0; sent < count;) {
     const ssize_t written = send(to, buffer + sent, static_cast<size_t>(count - sent), MSG_NOSIGNAL);
-    if (written <= 0) return false;
+    if (written <= 0) return 0;
     sent += written;
   }
-  return true;
+  return static_cast<size_t>(count);
 }
 
 void StallingRelay::Run() {
@@ -88,15 +88,20 @@ void StallingRelay::Run() {
     for (const Link& link : links_) {
       events.push_back({link.client, POLLIN, 0});
       // A negative descriptor is skipped. That the server closed is then not seen; the client's end closes too.
-      events.push_back({stalled_ ? -1 : link.server, POLLIN, 0});
+      events.push_back({stalled() ? -1 : link.server, POLLIN, 0});
     }
     if (poll(events.data(), events.size(), -1) < 0) continue;
     char byte;
     if (events[0].revents != 0 && read(wake_[0], &byte, 1) != 1) std::perror("relay");
     for (size_t i = 0; i < links_.size(); ++i) {
       Link& link = links_[i];
-      const bool open = (events[2 + 2 * i].revents == 0 || Pass(link.client, link.server)) &&
-                        (events[3 + 2 * i].revents == 0 || Pass(link.server, link.client));
+      bool open = true;
+      if (events[2 + 2 * i].revents != 0) {
+        const size_t sent = Pass(link.client, link.server);
+        sent_bytes_ += sent;
+        open = sent > 0;
+      }
+      if (open && events[3 + 2 * i].revents != 0 && !stalled()) open = Pass(link.server, link.client) > 0;
       if (open) continue;
       close(link.client);
       close(link.server);

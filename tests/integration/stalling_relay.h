@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -20,7 +22,9 @@ class StallingRelay {
   ~StallingRelay();
   int port() const { return port_; }
   /// From here on nothing of what the server sends is read.
-  void Stall();
+  void Stall() { StallAfter(0); }
+  /// The same once this much has been passed to the server: a large request needs the server's permission to go on.
+  void StallAfter(size_t sent_bytes);
 
  private:
   struct Link {
@@ -29,17 +33,19 @@ class StallingRelay {
   };
   void Run();
   void Accept();
-  /// Passes on what is there; false when one end is closed.
-  static bool Pass(int from, int to);
+  bool stalled() const { return sent_bytes_ >= stall_after_; }
+  /// Passes on what is there and says how much; 0 when one end is closed.
+  static size_t Pass(int from, int to);
   void Wake();
 
   const int server_port_;
   int listener_ = -1;
   int port_ = 0;
   int wake_[2] = {-1, -1};
-  std::atomic<bool> stalled_ = false;
+  std::atomic<size_t> stall_after_ = SIZE_MAX;
   std::atomic<bool> stopping_ = false;
-  std::vector<Link> links_;  ///< The thread's own.
+  std::vector<Link> links_;  ///< The thread's own, as is the next.
+  size_t sent_bytes_ = 0;
   std::unique_ptr<Thread> thread_;
 };
 
