@@ -8,6 +8,7 @@
 namespace sluice::gpu {
 namespace {
 constexpr absl::Duration kStopPoll = absl::Milliseconds(2);
+constexpr size_t kUsualWaiters = 16;  ///< More than a lane's request threads.
 }  // namespace
 
 SlotLease::~SlotLease() {
@@ -16,6 +17,7 @@ SlotLease::~SlotLease() {
 
 SlotPool::SlotPool(std::vector<std::unique_ptr<Slot>> slots) : slots_(std::move(slots)) {
   free_.reserve(slots_.size());
+  waiting_.reserve(kUsualWaiters);
   for (const std::unique_ptr<Slot>& slot : slots_) free_.push_back(slot.get());
 }
 
@@ -23,7 +25,10 @@ SlotPool::~SlotPool() { assert(free_count() == slots_.size()); }
 
 SlotLease SlotPool::TryAcquire() {
   MutexLock lock(mutex_);
-  if (free_.empty()) return {};
+  return free_.size() > waiting_.size() ? TakeFree() : SlotLease();
+}
+
+SlotLease SlotPool::TakeFree() {
   Slot* slot = free_.back();
   free_.pop_back();
   return {this, slot};
@@ -31,15 +36,24 @@ SlotLease SlotPool::TryAcquire() {
 
 SlotLease SlotPool::Acquire(const Clock& clock, Time deadline, const std::atomic<bool>* stop) {
   MutexLock lock(mutex_);
-  while (free_.empty()) {
-    if (stop != nullptr && stop->load(std::memory_order_acquire)) return {};
+  const uint64_t ticket = ++last_ticket_;
+  waiting_.push_back(ticket);
+  SlotLease lease;
+  while (true) {
+    const auto place = std::find(waiting_.begin(), waiting_.end(), ticket);
+    if (static_cast<size_t>(place - waiting_.begin()) < free_.size()) {
+      lease = TakeFree();
+      waiting_.erase(place);
+      return lease;
+    }
     const Time now = clock.Now();
-    if (now >= deadline) return {};
+    if (now >= deadline || (stop != nullptr && stop->load(std::memory_order_acquire))) {
+      waiting_.erase(place);
+      released_.NotifyAll();  // whoever waited behind this one may have moved up to a free slot
+      return lease;
+    }
     released_.WaitUntil(mutex_, stop == nullptr ? deadline : std::min(deadline, now + kStopPoll));
   }
-  Slot* slot = free_.back();
-  free_.pop_back();
-  return {this, slot};
 }
 
 size_t SlotPool::free_count() const {
@@ -48,11 +62,13 @@ size_t SlotPool::free_count() const {
 }
 
 void SlotPool::Release(Slot* slot) {
+  bool notify = false;
   {
     MutexLock lock(mutex_);
     free_.push_back(slot);
+    notify = !waiting_.empty();
   }
-  released_.NotifyOne();
+  if (notify) released_.NotifyAll();
 }
 
 }  // namespace sluice::gpu

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,10 +54,11 @@ class SlotPool {
   SlotPool(const SlotPool&) = delete;
   SlotPool& operator=(const SlotPool&) = delete;
 
-  /// Never blocks; empty when all are taken. The slot that was given back last comes first: its memory is warm.
+  /// Never blocks; empty when all are taken or owed to threads that wait, so that a thread that takes one slot after
+  /// another does not starve them. The slot that was given back last comes first: its memory is warm.
   SlotLease TryAcquire() ABSL_LOCKS_EXCLUDED(mutex_);
   /// Waits for a slot until `deadline` (on MonotonicClock's scale) or until `stop` is seen, which is looked at every
-  /// 2 ms; empty then. `stop` may be null.
+  /// 2 ms; empty then. `stop` may be null. Those who wait are served in the order in which they came.
   SlotLease Acquire(const Clock& clock, Time deadline, const std::atomic<bool>* stop = nullptr)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -65,12 +67,15 @@ class SlotPool {
 
  private:
   friend class SlotLease;
+  SlotLease TakeFree() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Slot* slot) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::vector<std::unique_ptr<Slot>> slots_;
   mutable Mutex mutex_;
   CondVar released_;
   std::vector<Slot*> free_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> waiting_ ABSL_GUARDED_BY(mutex_);  ///< Tickets, first come first.
+  uint64_t last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice::gpu

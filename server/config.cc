@@ -23,6 +23,7 @@ namespace {
 constexpr int kMaxHostDevices = 8;
 constexpr size_t kMaxCudaDevices = 8;
 constexpr int kMaxCudaOrdinal = 64;
+constexpr double kLongestWaitMs = 3'600'000;
 constexpr int kMostTraceRecords = 1 << 18;  ///< As JSON these are about 80 MB.
 
 absl::Status InRange(absl::string_view flag, double value, double low, double high) {
@@ -120,6 +121,14 @@ absl::Status ValidateConfig(const ServerConfig& config) {
         InRange("transfer-kernel-bytes", static_cast<double>(config.transfer_kernel_bytes), 4096, 64 << 20));
   }
   SLUICE_RETURN_IF_ERROR(
+      InRange("response-pool-bytes", static_cast<double>(config.response_pool_bytes), 1 << 20, 1e15));
+  SLUICE_RETURN_IF_ERROR(InRange("response-reserved-share", config.response_reserved_share, 0, 0.45));
+  SLUICE_RETURN_IF_ERROR(
+      InRange("response-wait-ms", absl::ToDoubleMilliseconds(config.response_wait), 0, kLongestWaitMs));
+  SLUICE_RETURN_IF_ERROR(
+      InRange("latency-response-wait-ms", absl::ToDoubleMilliseconds(config.latency_response_wait), 0, kLongestWaitMs));
+  SLUICE_RETURN_IF_ERROR(InRange("slot-wait-ms", absl::ToDoubleMilliseconds(config.slot_wait), 0, kLongestWaitMs));
+  SLUICE_RETURN_IF_ERROR(
       InRange("compute-window-us", absl::ToDoubleMicroseconds(config.compute_window), 1, 10'000'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-handover-us", absl::ToDoubleMicroseconds(config.unit_handover), 0, 10'000));
   SLUICE_RETURN_IF_ERROR(InRange("unit-target-us", absl::ToDoubleMicroseconds(config.unit_target), 1, 10'000'000));
@@ -143,6 +152,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double unit_handover_us = absl::ToDoubleMicroseconds(config.unit_handover);
   double unit_target_us = absl::ToDoubleMicroseconds(config.unit_target);
   double unit_limit_us = absl::ToDoubleMicroseconds(config.unit_limit);
+  double response_wait_ms = absl::ToDoubleMilliseconds(config.response_wait);
+  double latency_response_wait_ms = absl::ToDoubleMilliseconds(config.latency_response_wait);
+  double slot_wait_ms = absl::ToDoubleMilliseconds(config.slot_wait);
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -184,6 +196,15 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  "Latency inputs (outputs) up to this move by a kernel instead of a copy engine, 4KiB to 64MiB; 0: "
                  "measured at start")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--response-pool-bytes", config.response_pool_bytes,
+                 "Bytes of responses over 64 KiB that clients have not read yet, also as 1GiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--response-reserved-share", config.response_reserved_share,
+                 "Of those bytes, kept for latency, and as much again for standard; batch has the rest at most");
+  app.add_option("--response-wait-ms", response_wait_ms,
+                 "How long standard and batch requests wait for such memory before they are refused");
+  app.add_option("--latency-response-wait-ms", latency_response_wait_ms, "The same for latency requests");
+  app.add_option("--slot-wait-ms", slot_wait_ms, "How long an execution waits for a slot before it is refused");
   app.add_option("--unit-target-us", unit_target_us, "Kernels are put together until a unit takes this long");
   app.add_option("--unit-limit-us", unit_limit_us,
                  "On a GPU, fewer rows at a time for standard and batch work until no unit takes longer than this");
@@ -216,6 +237,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.unit_handover = absl::Microseconds(unit_handover_us);
   config.unit_target = absl::Microseconds(unit_target_us);
   config.unit_limit = absl::Microseconds(unit_limit_us);
+  config.response_wait = absl::Milliseconds(response_wait_ms);
+  config.latency_response_wait = absl::Milliseconds(latency_response_wait_ms);
+  config.slot_wait = absl::Milliseconds(slot_wait_ms);
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {

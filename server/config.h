@@ -36,6 +36,13 @@ struct ServerConfig {
   int64_t copy_chunk_bytes = 0;            ///< The most a batch or standard copy moves at once; 0: measured at start.
   int copy_window = 0;                     ///< Chunks in flight per direction, 1 to 4; 0: measured at start.
   int64_t transfer_kernel_bytes = 0;       ///< Latency transfers up to this move by kernel; 0: measured at start.
+  int64_t response_pool_bytes = int64_t{256} << 20;  ///< Of responses over 64 KiB, until clients have read them.
+  /// Of those bytes, kept for latency, and as much again for standard; see ResponsePoolOptions.
+  double response_reserved_share = 0.25;
+  /// How long a request waits for response memory, of standard and batch, and of latency.
+  absl::Duration response_wait = absl::Seconds(1);
+  absl::Duration latency_response_wait = absl::Milliseconds(100);
+  absl::Duration slot_wait = absl::Seconds(10);  ///< How long an execution waits for others to give a slot back.
   absl::Duration unit_target = absl::Microseconds(20);
   absl::Duration unit_limit = absl::Microseconds(60);  ///< At least unit_target.
   absl::Duration compute_window = absl::Microseconds(40);

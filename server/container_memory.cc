@@ -94,9 +94,16 @@ absl::StatusOr<ContainerMemory> ReadContainerMemory(const std::string& root) {
 
 size_t HostMemoryReserve(size_t limit_bytes) { return std::min(kMostReserve, limit_bytes / 16); }
 
-absl::StatusOr<std::unique_ptr<gpu::MemoryBudget>> MakeHostMemoryBudget(int64_t pinned_limit, const std::string& root) {
+absl::StatusOr<std::unique_ptr<gpu::MemoryBudget>> MakeHostMemoryBudget(int64_t pinned_limit, const std::string& root,
+                                                                        size_t response_bytes) {
   SLUICE_ASSIGN_OR_RETURN(const ContainerMemory memory, ReadContainerMemory(root));
-  const size_t reserve = HostMemoryReserve(memory.limit_bytes);
+  const size_t heap_reserve = HostMemoryReserve(memory.limit_bytes);
+  if (response_bytes > 0 && response_bytes + heap_reserve >= memory.room_bytes()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--response-pool-bytes: expected less than the ", memory.room_bytes(), " bytes of room (",
+                     memory.source, ") without the ", heap_reserve, " kept free, got ", response_bytes));
+  }
+  const size_t reserve = heap_reserve + response_bytes;
   const size_t usable = memory.room_bytes() > reserve ? memory.room_bytes() - reserve : 0;
   if (pinned_limit > 0 && static_cast<size_t>(pinned_limit) > usable) {
     return absl::FailedPreconditionError(absl::StrCat(

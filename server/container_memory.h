@@ -30,8 +30,10 @@ size_t HostMemoryReserve(size_t limit_bytes);
 
 /// The budget of pinned memory and of what host devices use: `pinned_limit` bytes (0: no limit of its own) and never
 /// more than the container has left but the reserve. FAILED_PRECONDITION with the numbers when `pinned_limit` is more
-/// than that already.
+/// than that already. `response_bytes` are kept free besides, for the response pool; the same error when they do not
+/// fit.
 absl::StatusOr<std::unique_ptr<gpu::MemoryBudget>> MakeHostMemoryBudget(int64_t pinned_limit,
-                                                                        const std::string& root = "/");
+                                                                        const std::string& root = "/",
+                                                                        size_t response_bytes = 0);
 
 }  // namespace sluice::server

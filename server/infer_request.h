@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/request_class.h"
+#include "server/response_pool.h"
 #include "server/served_model.h"
 
 namespace inference {
@@ -38,11 +39,13 @@ struct RequestInput {
   std::vector<Bytes> pieces;
 };
 
-/// One output's bytes; `storage` belongs to the response from here on.
+/// One output's bytes, which belong to the response from here on: in memory of the response pool, or, up to
+/// ResponsePool::kSmallBytes, in ordinary memory.
 struct ResponseOutput {
   size_t output_index = 0;  ///< Into ServedModel::outputs.
   std::vector<int64_t> shape;
-  std::string bytes;
+  std::string bytes;  ///< Empty when `pooled` is not.
+  ResponseBuffer pooled = {};
 };
 
 /// Where the time of one request went; all from the monotonic and the device's clocks, never negative.

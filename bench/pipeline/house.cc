@@ -12,6 +12,7 @@
 #include "server/container_memory.h"
 #include "server/repository/model_settings.h"
 #include "server/repository/repository.h"
+#include "server/response_pool.h"
 
 namespace sluice::bench {
 namespace {
@@ -43,8 +44,10 @@ absl::Status House::Start() {
   if (cuda) {
     SLUICE_ASSIGN_OR_RETURN(folding_device_, server::MakeDevice(specs.back(), config, clock_, *host_memory_));
   }
-  SLUICE_ASSIGN_OR_RETURN(lanes_,
-                          server::DeviceLanes::Create(std::move(device), 0, config, clock_, *metrics_, expiry_, spin_));
+  auto responses = server::ResponsePool::Create({.limit_bytes = static_cast<size_t>(config_.response_pool_bytes),
+                                                 .reserved_share = config_.response_reserved_share});
+  SLUICE_ASSIGN_OR_RETURN(lanes_, server::DeviceLanes::Create(std::move(device), 0, config, clock_, *metrics_, expiry_,
+                                                              std::move(responses), spin_));
   return absl::OkStatus();
 }
 

@@ -88,8 +88,11 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
                                                                  size_t device_index, const ServerConfig& config,
                                                                  const Clock& clock, metrics::Metrics& metrics,
                                                                  scheduler::ExpiryThread& expiry,
+                                                                 std::shared_ptr<ResponsePool> responses,
                                                                  const SpinBudget& spin) {
   std::unique_ptr<DeviceLanes> lanes(new DeviceLanes(std::move(device), device_index, clock, metrics));
+  lanes->responses_ = std::move(responses);
+  lanes->slot_wait_ = config.slot_wait;
   lanes->timeline_ = std::make_unique<gpu::Timeline>(static_cast<size_t>(config.trace_records), clock);
   SLUICE_RETURN_IF_ERROR(lanes->TuneTransfers(config));
   lanes->gate_ = std::make_unique<gpu::Gate>(gpu::GateOptions{.compute_window = config.compute_window,
@@ -161,7 +164,10 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
     options.max_requests = static_cast<size_t>(config.queue_requests);
     options.max_bytes = static_cast<size_t>(config.queue_bytes);
     options.max_concurrent_executions = config.request_threads;
-    state.queue = std::make_unique<InferQueue>(options, clock_, &expiry);
+    options.response_wait =
+        request_class == RequestClass::kLatency ? config.latency_response_wait : config.response_wait;
+    state.memory = std::make_unique<LaneMemory>(responses_, request_class, [&state] { state.queue->MemoryFreed(); });
+    state.queue = std::make_unique<InferQueue>(options, clock_, &expiry, state.memory.get());
     state.expiry_id = expiry.Register([queue = state.queue.get()] { return queue->NextExpiry(); },
                                       [this, request_class](Time now) { Expire(request_class, now); });
   }
@@ -249,6 +255,15 @@ void DeviceLanes::Submit(std::shared_ptr<InferRequest> request) {
     return;
   }
   request->device_index = device_index_;
+  const size_t response_bytes = PooledResponseBytes(*model->instance, *request);
+  if (response_bytes > responses_->limit(request_class)) {
+    metrics_.OnRejected(request_class, metrics::RejectReason::kNoMemory);
+    request->Finish(absl::ResourceExhaustedError(
+        absl::StrCat("the response would take ", response_bytes, " bytes of response memory, more than class ",
+                     RequestClassName(request_class), " may ever hold (", responses_->limit(request_class),
+                     " of --response-pool-bytes); ask for a smaller batch or fewer outputs")));
+    return;
+  }
   QueuedInfer queued{.request = request, .token = {}};
   if (request_class == RequestClass::kLatency) {
     // Announced before it is queued, so that batch work drains while the request is still being prepared.
@@ -263,6 +278,7 @@ void DeviceLanes::Submit(std::shared_ptr<InferRequest> request) {
   facts.shape_bucket = static_cast<uint32_t>(request->shape_bucket);
   facts.rows = request->rows;
   facts.bytes = request->bytes;
+  facts.response_bytes = response_bytes;
   facts.arrival = request->arrival;
   facts.deadline = request->deadline;
   facts.queue_deadline = request->queue_deadline;
@@ -291,7 +307,12 @@ void DeviceLanes::Expire(RequestClass request_class, Time now) {
   for (auto& expiry : lanes_[Index(request_class)].queue->Expire(now)) {
     expiry.request.request->stopped.store(true, std::memory_order_release);
     metrics_.OnExpired(request_class, PhaseOf(expiry.expired.place));
-    AnswerEarly(expiry.request, expiry.expired.place, scheduler::ExpiryStatus(expiry.expired.reason));
+    absl::Status status = scheduler::ExpiryStatus(expiry.expired.reason);
+    if (expiry.expired.reason == scheduler::ExpiryReason::kResponseWait) {
+      responses_->CountTimeout(request_class);
+      AddRetryHint(PredictedDelay(request_class), status);
+    }
+    AnswerEarly(expiry.request, expiry.expired.place, std::move(status));
   }
 }
 
@@ -316,31 +337,42 @@ void DeviceLanes::Leave(const QueuedInfer& queued) {
 
 void DeviceLanes::RunRequestThread(RequestClass request_class, bool polls) {
   LaneState& state = lanes_[Index(request_class)];
+  const ExecutionPlace place{*state.lane, *gate_, clock_, *timeline_, slot_wait_};
   while (auto execution = state.queue->Take(polls)) {
     const Time taken = clock_.Now();
     const std::shared_ptr<const ExecutableModel> model = FindModel(execution->pick.model);
     for (const QueuedInfer& queued : execution->requests) CountStarted(queued);
     ExecutionOutcome outcome =
-        RunExecution(*model, *state.lane, *gate_, clock_, *timeline_, execution->requests, taken);
+        RunExecution(*model, place, execution->requests, taken, state.memory->Adopt(execution->pick.response_bytes));
     const Time device_end = std::max(outcome.device_end, taken);
+    state.slot_waits.fetch_add(outcome.slot_waits, std::memory_order_relaxed);
+    if (outcome.slot_timeout) {
+      state.slot_timeouts.fetch_add(1, std::memory_order_relaxed);
+      AddRetryHint(PredictedDelay(request_class), outcome.status);
+    }
     Record(*model, request_class, outcome);
     const auto measured = outcome.status.ok() ? std::optional(outcome.device_time) : std::nullopt;
     const std::vector<QueuedInfer> unanswered = state.queue->OnCompleted(execution->pick.execution, measured);
     if (request_class != RequestClass::kLatency) {
       for (size_t i = 0; i < execution->requests.size(); ++i) neighbours_.Leave(clock_.Now());
     }
-    for (const QueuedInfer& queued : unanswered) {
-      if (!outcome.status.ok()) {
-        queued.request->Finish(OutcomeStatus(outcome));
-        RecordRespond(*timeline_, *queued.request, device_end, outcome.status.code());
-        continue;
-      }
-      const auto index = std::find_if(execution->requests.begin(), execution->requests.end(),
-                                      [&](const QueuedInfer& other) { return other.request == queued.request; }) -
-                         execution->requests.begin();
-      queued.request->Finish(std::move(outcome.results[static_cast<size_t>(index)]));
-      RecordRespond(*timeline_, *queued.request, device_end, absl::StatusCode::kOk);
+    Answer(*execution, unanswered, outcome, device_end);
+  }
+}
+
+void DeviceLanes::Answer(const InferQueue::Execution& execution, const std::vector<QueuedInfer>& unanswered,
+                         ExecutionOutcome& outcome, Time device_end) {
+  for (const QueuedInfer& queued : unanswered) {
+    if (!outcome.status.ok()) {
+      queued.request->Finish(OutcomeStatus(outcome));
+      RecordRespond(*timeline_, *queued.request, device_end, outcome.status.code());
+      continue;
     }
+    const auto index = std::find_if(execution.requests.begin(), execution.requests.end(),
+                                    [&](const QueuedInfer& other) { return other.request == queued.request; }) -
+                       execution.requests.begin();
+    queued.request->Finish(std::move(outcome.results[static_cast<size_t>(index)]));
+    RecordRespond(*timeline_, *queued.request, device_end, absl::StatusCode::kOk);
   }
 }
 
@@ -352,7 +384,10 @@ absl::Status DeviceLanes::OutcomeStatus(const ExecutionOutcome& outcome) const {
 
 void DeviceLanes::Record(const ExecutableModel& model, RequestClass request_class, const ExecutionOutcome& outcome) {
   if (!outcome.status.ok()) {
-    Log(absl::IsCancelled(outcome.status) ? Severity::kInfo : Severity::kError, "execution did not complete",
+    const Severity severity = absl::IsCancelled(outcome.status) ? Severity::kInfo
+                              : outcome.slot_timeout            ? Severity::kWarning
+                                                                : Severity::kError;
+    Log(severity, "execution did not complete",
         {{"model", model.instance->served().name},
          {"device", device_->info().name},
          {"class", RequestClassName(request_class)},
@@ -377,22 +412,53 @@ void DeviceLanes::Drain() {
   for (LaneState& state : lanes_) state.queue->SetDraining(true);
 }
 
-void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
+std::pair<size_t, size_t> DeviceLanes::CountSlots(RequestClass request_class) const {
+  std::vector<std::shared_ptr<const ExecutableModel>> models;
+  {
+    MutexLock lock(models_mutex_);  // which every submission takes
+    models.reserve(models_.size());
+    for (const auto& [id, model] : models_) models.push_back(model);
+  }
+  std::pair<size_t, size_t> all_and_free;
+  for (const auto& model : models) {
+    for (size_t bucket = 0; bucket < model->instance->served().shape_buckets.size(); ++bucket) {
+      for (const PreparedPlan& plan : model->instance->plans(bucket)) {
+        const gpu::SlotPool* const slots = plan.slots[Index(request_class)].get();
+        if (slots == nullptr) continue;
+        all_and_free.first += slots->size();
+        all_and_free.second += slots->free_count();
+      }
+    }
+  }
+  return all_and_free;
+}
+
+void DeviceLanes::ReadClasses(std::vector<metrics::ReadingSample>& samples) {
   using metrics::Reading;
-  const std::string& name = device_->info().name;
-  const auto add = [&](Reading reading, double value) { samples.push_back({reading, {name}, value}); };
   for (const RequestClass request_class : kRequestClasses) {
     LaneState& state = lanes_[Index(request_class)];
     const scheduler::CoreCounts counts = state.queue->counts();
     const auto add_class = [&](Reading reading, double value) {
       const absl::string_view word = RequestClassName(request_class);
-      samples.push_back({reading, {std::string(word), name}, value});
+      samples.push_back({reading, {std::string(word), device_->info().name}, value});
     };
     add_class(Reading::kQueueDepth, static_cast<double>(counts.queued));
     add_class(Reading::kQueueLimit, static_cast<double>(queue_limit_));
     add_class(Reading::kExecuting, static_cast<double>(counts.executing_requests));
     add_class(Reading::kStreamPriority, state.highest_number);
+    const auto [slots, free_slots] = CountSlots(request_class);
+    add_class(Reading::kSlots, static_cast<double>(slots));
+    add_class(Reading::kSlotsFree, static_cast<double>(free_slots));
+    add_class(Reading::kSlotWaits, static_cast<double>(state.slot_waits.load(std::memory_order_relaxed)));
+    add_class(Reading::kSlotTimeouts, static_cast<double>(state.slot_timeouts.load(std::memory_order_relaxed)));
   }
+}
+
+void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
+  using metrics::Reading;
+  const std::string& name = device_->info().name;
+  const auto add = [&](Reading reading, double value) { samples.push_back({reading, {name}, value}); };
+  ReadClasses(samples);
   add(Reading::kDeviceHealthy, device_->lost() ? 0 : 1);
   const gpu::GateCounters gate = gate_->counters();
   add(Reading::kGateGrants, static_cast<double>(gate.granted));

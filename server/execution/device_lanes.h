@@ -5,7 +5,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -22,10 +24,12 @@
 #include "gpu/transfer.h"
 #include "server/config.h"
 #include "server/execution/executor.h"
+#include "server/execution/lane_memory.h"
 #include "server/execution/model_instance.h"
 #include "server/infer_request.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/neighbour_activity.h"
+#include "server/response_pool.h"
 #include "server/scheduler/class_queue.h"
 #include "server/scheduler/expiry.h"
 #include "server/spin_budget.h"
@@ -35,14 +39,16 @@ namespace sluice::server {
 using InferQueue = scheduler::ClassQueue<QueuedInfer>;
 
 /// One device with everything that runs on it: gate, launcher, and for each class a lane, a queue and request threads.
-/// Purpose: from Submit to the request's answer. Bounds: queues by requests and bytes, executions by slots, threads by
-/// config. Ownership: owns the device and the model instances. Threads: Submit and Cancel from any I/O thread; they
-/// take one queue's mutex, briefly. Every submitted request is finished exactly once, at the latest by Stop.
+/// Purpose: from Submit to the request's answer. Bounds: queues by requests and bytes, executions by slots, answers by
+/// the response pool, threads by config. Ownership: owns the device and the model instances. Threads: Submit and Cancel
+/// from any I/O thread; they take one queue's mutex, briefly. Every submitted request is finished exactly once, at the
+/// latest by Stop.
 class DeviceLanes {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceLanes>> Create(std::unique_ptr<gpu::Device> device, size_t device_index,
                                                              const ServerConfig& config, const Clock& clock,
                                                              metrics::Metrics& metrics, scheduler::ExpiryThread& expiry,
+                                                             std::shared_ptr<ResponsePool> responses,
                                                              const SpinBudget& spin);
   ~DeviceLanes();
 
@@ -82,10 +88,13 @@ class DeviceLanes {
  private:
   struct LaneState {
     std::unique_ptr<InferQueue> queue;
+    std::unique_ptr<LaneMemory> memory;  ///< After the queue, which it calls.
     int expiry_id = 0;
     int lowest_number = 0;  ///< Of the streams' priorities as read back; a smaller number runs first.
     int highest_number = 0;
     std::unique_ptr<gpu::Lane> lane;
+    std::atomic<int64_t> slot_waits = 0;  ///< Statistics only.
+    std::atomic<int64_t> slot_timeouts = 0;
     std::vector<Thread> threads;
   };
 
@@ -101,6 +110,11 @@ class DeviceLanes {
   void AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place, absl::Status status);
   void CountStarted(const QueuedInfer& queued);
   void Leave(const QueuedInfer& queued);
+  void Answer(const InferQueue::Execution& execution, const std::vector<QueuedInfer>& unanswered,
+              ExecutionOutcome& outcome, Time device_end);
+  void ReadClasses(std::vector<metrics::ReadingSample>& samples);
+  /// All slots of a class on this device, and how many of them are free.
+  std::pair<size_t, size_t> CountSlots(RequestClass request_class) const;
   void Record(const ExecutableModel& model, RequestClass request_class, const ExecutionOutcome& outcome);
 
   // Constant after Create.
@@ -111,6 +125,8 @@ class DeviceLanes {
   std::unique_ptr<gpu::Timeline> timeline_;  ///< Before everything that records into it.
   std::unique_ptr<gpu::Gate> gate_;
   std::unique_ptr<gpu::Launcher> launcher_;
+  std::shared_ptr<ResponsePool> responses_;
+  absl::Duration slot_wait_;
   scheduler::ExpiryThread* expiry_ = nullptr;
   size_t queue_limit_ = 0;
   gpu::TransferTuning transfer_tuning_;

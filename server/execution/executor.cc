@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gpu/slot_pool.h"
 #include "server/execution/micro_batch.h"
 #include "server/execution/stage_records.h"
@@ -31,15 +32,17 @@ struct InFlight {
 
 class Run {
  public:
-  Run(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock, gpu::Timeline& timeline,
-      const std::vector<QueuedInfer>& requests, Time taken)
+  Run(const ExecutableModel& model, const ExecutionPlace& place, const std::vector<QueuedInfer>& requests, Time taken,
+      ResponseReservation reservation)
       : instance_(*model.instance),
-        lane_(lane),
-        gate_(gate),
-        clock_(clock),
-        timeline_(timeline),
+        lane_(place.lane),
+        gate_(place.gate),
+        clock_(place.clock),
+        timeline_(place.timeline),
+        slot_wait_(place.slot_wait),
         requests_(requests),
-        taken_(taken) {
+        taken_(taken),
+        reservation_(std::move(reservation)) {
     for (const QueuedInfer& queued : requests_) {
       rows_.push_back({.first_row = total_rows_, .row_count = queued.request->rows});
       total_rows_ += queued.request->rows;
@@ -50,12 +53,14 @@ class Run {
   ExecutionOutcome Go();
 
  private:
+  /// Empty when there was none in time, or an older part failed meanwhile: the outcome has the reason.
   gpu::SlotLease TakeSlot(gpu::SlotPool& pool);
+  gpu::SlotLease AwaitSlot(gpu::SlotPool& pool);
   void Begin(const MicroBatch& part);
   void FinishOldest();
   void CopyIn(const MicroBatch& part, const gpu::Slot& slot);
   void CopyOut(const MicroBatch& part, const gpu::Slot& slot);
-  void PrepareResults();
+  absl::Status PrepareResults();
   bool AllStopped() const;
   void ReleaseTokens(size_t from);
   void FillTimings();
@@ -75,8 +80,10 @@ class Run {
   gpu::Gate& gate_;
   const Clock& clock_;
   gpu::Timeline& timeline_;
+  const absl::Duration slot_wait_;
   const std::vector<QueuedInfer>& requests_;
   const Time taken_;
+  ResponseReservation reservation_;
   std::vector<RequestRows> rows_;
   int64_t total_rows_ = 0;
   std::span<const PreparedPlan> plans_;
@@ -92,7 +99,7 @@ ExecutionOutcome Run::Go() {
   for (const QueuedInfer& queued : requests_) RecordQueue(timeline_, *queued.request, taken_);
   // A token that waited in the queue may have lapsed; from now the work is as near as when it was first announced.
   gate_.Reannounce(requests_.front().token, taken_ + instance_.copy_in_time().value());
-  PrepareResults();
+  outcome_.status = PrepareResults();
   Time first_begin = Time::Infinite();
   const std::span<const int64_t> plan_rows =
       instance_.plan_rows(requests_.front().request->shape_bucket, lane_.request_class());
@@ -118,11 +125,34 @@ ExecutionOutcome Run::Go() {
 gpu::SlotLease Run::TakeSlot(gpu::SlotPool& pool) {
   // A slot that is free now, else the one that the oldest part in flight gives back, else wait for another thread's:
   // it holds one and finishes without needing more, so this wait ends.
-  while (true) {
+  while (outcome_.status.ok()) {
     if (gpu::SlotLease lease = pool.TryAcquire()) return lease;
-    if (in_flight_.empty()) return pool.Acquire(clock_, Time::Infinite());
+    if (in_flight_.empty()) return AwaitSlot(pool);
     FinishOldest();
   }
+  return {};
+}
+
+gpu::SlotLease Run::AwaitSlot(gpu::SlotPool& pool) {
+  ++outcome_.slot_waits;
+  Time last_deadline = Time::Zero();
+  for (const QueuedInfer& queued : requests_) last_deadline = std::max(last_deadline, queued.request->deadline);
+  const Time bound = clock_.Now() + slot_wait_;
+  gpu::SlotLease lease = pool.Acquire(clock_, std::min(bound, last_deadline),
+                                      requests_.size() == 1 ? &requests_.front().request->stopped : nullptr);
+  if (lease) return lease;
+  if (AllStopped()) {
+    outcome_.status = absl::CancelledError("nobody waits for this request any more");
+  } else if (last_deadline <= bound) {
+    outcome_.status = absl::DeadlineExceededError("the deadline passed before a slot was free");
+  } else {
+    outcome_.slot_timeout = true;
+    outcome_.status = absl::UnavailableError(
+        absl::StrCat("Request timeout expired: waited ", absl::ToInt64Milliseconds(slot_wait_),
+                     " ms (--slot-wait-ms) for one of the ", pool.size(), " slots of model '", instance_.served().name,
+                     "' in class ", RequestClassName(lane_.request_class())));
+  }
+  return lease;
 }
 
 void Run::Begin(const MicroBatch& part) {
@@ -131,7 +161,7 @@ void Run::Begin(const MicroBatch& part) {
   while (lane_.request_class() == RequestClass::kStandard && !in_flight_.empty()) FinishOldest();
   const auto class_index = static_cast<size_t>(lane_.request_class());
   gpu::SlotLease lease = TakeSlot(*plans_[part.plan_index].slots[class_index]);
-  if (!outcome_.status.ok()) return;  // an older part failed while this one waited
+  if (!lease || !outcome_.status.ok()) return;  // an older part may have failed while this one waited
 
   outcome_.profile += plans_[part.plan_index].plan->profile();
   const Time copy_start = clock_.Now();
@@ -198,7 +228,7 @@ void Run::CopyIn(const MicroBatch& part, const gpu::Slot& slot) {
   }
 }
 
-void Run::PrepareResults() {
+absl::Status Run::PrepareResults() {
   outcome_.results.resize(requests_.size());
   for (size_t i = 0; i < requests_.size(); ++i) {
     const InferRequest& request = *requests_[i].request;
@@ -207,9 +237,16 @@ void Run::PrepareResults() {
       response.output_index = output;
       response.shape = plans_.front().plan->output_shapes()[output];
       if (request.model->max_batch_size >= 1) response.shape[0] = request.rows;
-      response.bytes.resize(instance_.OutputRowBytes(plans_.front(), output) * static_cast<size_t>(request.rows));
+      const size_t bytes = instance_.OutputRowBytes(plans_.front(), output) * static_cast<size_t>(request.rows);
+      if (bytes <= ResponsePool::kSmallBytes) {
+        response.bytes.resize(bytes);
+        continue;
+      }
+      response.pooled = reservation_.Take(bytes);
+      if (!response.pooled) return absl::InternalError("less response memory was reserved than the outputs take");
     }
   }
+  return absl::OkStatus();
 }
 
 void Run::CopyOut(const MicroBatch& part, const gpu::Slot& slot) {
@@ -217,7 +254,9 @@ void Run::CopyOut(const MicroBatch& part, const gpu::Slot& slot) {
   ForEachOverlap(part, [&](size_t i, int64_t request_row, int64_t part_row, int64_t count) {
     for (ResponseOutput& response : outcome_.results[i].outputs) {
       const size_t row_bytes = instance_.OutputRowBytes(plan, response.output_index);
-      std::memcpy(response.bytes.data() + static_cast<size_t>(request_row) * row_bytes,
+      std::byte* const base =
+          response.pooled ? response.pooled.bytes().data() : reinterpret_cast<std::byte*>(response.bytes.data());
+      std::memcpy(base + static_cast<size_t>(request_row) * row_bytes,
                   slot.outputs[response.output_index].pinned.data + static_cast<size_t>(part_row) * row_bytes,
                   static_cast<size_t>(count) * row_bytes);
     }
@@ -249,9 +288,18 @@ void Run::FillTimings() {
 
 }  // namespace
 
-ExecutionOutcome RunExecution(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
-                              gpu::Timeline& timeline, const std::vector<QueuedInfer>& requests, Time taken) {
-  return Run(model, lane, gate, clock, timeline, requests, taken).Go();
+size_t PooledResponseBytes(const ModelInstance& instance, const InferRequest& request) {
+  const PreparedPlan& plan = instance.plans(request.shape_bucket).front();
+  size_t sum = 0;
+  for (const size_t output : request.requested_outputs) {
+    sum += ResponsePool::PooledBytes(instance.OutputRowBytes(plan, output) * static_cast<size_t>(request.rows));
+  }
+  return sum;
+}
+
+ExecutionOutcome RunExecution(const ExecutableModel& model, const ExecutionPlace& place,
+                              const std::vector<QueuedInfer>& requests, Time taken, ResponseReservation reservation) {
+  return Run(model, place, requests, taken, std::move(reservation)).Go();
 }
 
 }  // namespace sluice::server

@@ -15,6 +15,7 @@
 #include "server/execution/model_instance.h"
 #include "server/infer_request.h"
 #include "server/metrics/model_metrics.h"
+#include "server/response_pool.h"
 
 namespace sluice::server {
 
@@ -38,14 +39,29 @@ struct ExecutionOutcome {
   absl::Duration profile;      ///< What the plans used take alone.
   absl::Duration device_time;  ///< From the first Begin to the last Finish; for the scheduler's predictions.
   Time device_end;             ///< When the last copy out was over; zero when nothing ran to its end.
+  int slot_waits = 0;          ///< Times it found every slot taken and held none itself.
+  bool slot_timeout = false;   ///< The reason of `status`: no slot within the bound.
 };
 
+/// Where executions of one class run. All of it outlives them.
+struct ExecutionPlace {
+  gpu::Lane& lane;
+  gpu::Gate& gate;
+  const Clock& clock;
+  gpu::Timeline& timeline;
+  absl::Duration slot_wait;  ///< The longest wait for another execution's slot.
+};
+
+/// What a request's outputs take of the response pool, by the shapes its model was prepared for.
+size_t PooledResponseBytes(const ModelInstance& instance, const InferRequest& request);
+
 /// Runs the requests of one execution, together, through the slots of their model: copies rows in, runs the lane,
-/// copies rows out. Micro-batches overlap as far as slots allow: while one computes, the next is copied in. Threads: on
-/// the request thread that took the execution; waits for slots and for its own last events, nothing else. Afterwards no
-/// slot is held, every token is released, and the requests are not yet answered. Their stages up to here are in the
-/// timeline if it records.
-ExecutionOutcome RunExecution(const ExecutableModel& model, gpu::Lane& lane, gpu::Gate& gate, const Clock& clock,
-                              gpu::Timeline& timeline, const std::vector<QueuedInfer>& requests, Time taken);
+/// copies rows out, each once, from the slot's pinned memory into the request's own response. Micro-batches overlap as
+/// far as slots allow: while one computes, the next is copied in. `reservation` has room for PooledResponseBytes of all
+/// requests. Threads: on the request thread that took the execution; waits for slots, within a bound, and for its own
+/// last events, nothing else. Errors: UNAVAILABLE when no slot came in time. Afterwards no slot is held, every token is
+/// released, and the requests are not yet answered. Their stages up to here are in the timeline if it records.
+ExecutionOutcome RunExecution(const ExecutableModel& model, const ExecutionPlace& place,
+                              const std::vector<QueuedInfer>& requests, Time taken, ResponseReservation reservation);
 
 }  // namespace sluice::server

@@ -67,15 +67,18 @@ absl::Status Serving::StartDevices() {
        {"launchers", spin_.launchers},
        {"latency_threads", spin_.latency_threads},
        {"io_thread", spin_.io_thread}});
-  SLUICE_ASSIGN_OR_RETURN(host_memory_, MakeHostMemoryBudget(config_.pinned_memory_limit));
+  SLUICE_ASSIGN_OR_RETURN(host_memory_, MakeHostMemoryBudget(config_.pinned_memory_limit, "/",
+                                                             static_cast<size_t>(config_.response_pool_bytes)));
+  responses_ = ResponsePool::Create({.limit_bytes = static_cast<size_t>(config_.response_pool_bytes),
+                                     .reserved_share = config_.response_reserved_share});
   for (size_t i = 0; i < specs_.size(); ++i) {
     SLUICE_ASSIGN_OR_RETURN(auto device, MakeDevice(specs_[i], config_, clock_, *host_memory_));
     Log(Severity::kInfo, "device",
         {{"name", device->info().name},
          {"description", device->info().description},
          {"memory", device->memory().ToString()}});
-    SLUICE_ASSIGN_OR_RETURN(auto lanes,
-                            DeviceLanes::Create(std::move(device), i, config_, clock_, metrics_, *expiry_, spin_));
+    SLUICE_ASSIGN_OR_RETURN(
+        auto lanes, DeviceLanes::Create(std::move(device), i, config_, clock_, metrics_, *expiry_, responses_, spin_));
     traces_.AddDevice(lanes->device().info().name, lanes->timeline());
     devices_.push_back(std::move(lanes));
   }
@@ -274,6 +277,17 @@ std::vector<metrics::ReadingSample> Serving::Read() {
                        static_cast<double>(pinned.counted_bytes[static_cast<size_t>(kind)])});
   }
   samples.push_back({metrics::Reading::kPinnedMemoryLimitBytes, {}, static_cast<double>(host_memory_->limit_bytes())});
+  for (const RequestClass request_class : kRequestClasses) {
+    const ResponsePoolUse use = responses_->use(request_class);
+    const auto add = [&](metrics::Reading reading, double value) {
+      samples.push_back({reading, {std::string(RequestClassName(request_class))}, value});
+    };
+    add(metrics::Reading::kResponsePoolBytes, static_cast<double>(use.used_bytes));
+    add(metrics::Reading::kResponsePoolLimitBytes, static_cast<double>(use.limit_bytes));
+    add(metrics::Reading::kResponsePoolWaits, static_cast<double>(use.waits));
+    add(metrics::Reading::kResponsePoolTimeouts, static_cast<double>(use.timeouts));
+  }
+  samples.push_back({metrics::Reading::kResponsePoolKeptBytes, {}, static_cast<double>(responses_->kept_bytes())});
   const auto spinning = [&](const char* role, size_t count) {
     samples.push_back({metrics::Reading::kPollingThreads, {role}, static_cast<double>(count)});
   };

@@ -24,6 +24,7 @@
 #include "server/model_table.h"
 #include "server/repository/model_settings.h"
 #include "server/repository/repository.h"
+#include "server/response_pool.h"
 #include "server/scheduler/expiry.h"
 #include "server/spin_budget.h"
 
@@ -102,6 +103,7 @@ class Serving final : public InferenceBackend {
   uint64_t last_model_id_ = 0;
   SpinBudget spin_;
   std::unique_ptr<gpu::MemoryBudget> host_memory_;  ///< Of pinned memory and host devices, which it outlives.
+  std::shared_ptr<ResponsePool> responses_;         ///< Shared with responses that are being written.
   std::unique_ptr<scheduler::ExpiryThread> expiry_;
   std::vector<std::unique_ptr<model::Model>> models_;  ///< Parsed files; the instances on the devices refer to them.
   std::vector<std::unique_ptr<DeviceLanes>> devices_;

@@ -48,20 +48,29 @@ enum class Reading : uint8_t {
   kBatchPlanUnits,
   kBatchPlanLongestUnitSeconds,
   kBatchPlanCost,
-  kBatchPlanUncuttable,  ///< 1 or 0
-  kGateGrants,           ///< device
-  kGateRefusals,         ///< device
-  kGateOwedGrants,       ///< device
-  kGateLapsedTokens,     ///< device
-  kGateUntracked,        ///< device
-  kTransferChunkBytes,   ///< device; only where copies are real, like the next two
-  kTransferWindow,       ///< device
-  kTransferKernelBytes,  ///< device
-  kLauncherUnits,        ///< device
-  kLauncherWaits,        ///< device
-  kPollingThreads,       ///< role
+  kBatchPlanUncuttable,     ///< 1 or 0
+  kGateGrants,              ///< device
+  kGateRefusals,            ///< device
+  kGateOwedGrants,          ///< device
+  kGateLapsedTokens,        ///< device
+  kGateUntracked,           ///< device
+  kTransferChunkBytes,      ///< device; only where copies are real, like the next two
+  kTransferWindow,          ///< device
+  kTransferKernelBytes,     ///< device
+  kLauncherUnits,           ///< device
+  kLauncherWaits,           ///< device
+  kPollingThreads,          ///< role
+  kSlots,                   ///< class, device
+  kSlotsFree,               ///< class, device
+  kSlotWaits,               ///< class, device
+  kSlotTimeouts,            ///< class, device
+  kResponsePoolBytes,       ///< class
+  kResponsePoolLimitBytes,  ///< class
+  kResponsePoolKeptBytes,   ///< none
+  kResponsePoolWaits,       ///< class
+  kResponsePoolTimeouts,    ///< class
 };
-inline constexpr size_t kReadingCount = 26;
+inline constexpr size_t kReadingCount = 35;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {

@@ -84,6 +84,7 @@ void InferCall::OnArrived(bool ok) {
     Submit();
   } else {
     Finish(std::move(status));
+    DropMessage();  // this thread alone has read it
   }
   Unref();
 }
@@ -134,6 +135,7 @@ void InferCall::Submit() {
   std::shared_ptr<server::InferRequest> handle(this, [](InferRequest* request) {
     auto* const call = static_cast<InferCall*>(request);
     call->Finish(absl::InternalError("the request was dropped without an answer"));
+    call->DropMessage();
     call->Unref();
   });
   handle_ = handle;
@@ -142,6 +144,15 @@ void InferCall::Submit() {
   // thread sees the cancellation: both are sequentially consistent.
   submitted_.store(true, std::memory_order_seq_cst);
   if (cancelled_.load(std::memory_order_seq_cst)) EndCancelled();
+}
+
+void InferCall::DropMessage() {
+  inputs.clear();
+  parsed_.inputs.clear();
+  parsed_.raw_inputs.clear();
+  conversion_.decoded.clear();
+  slices_.clear();
+  chunks_.clear();
 }
 
 void InferCall::EndCancelled() {

@@ -53,6 +53,9 @@ class InferCall final : public server::InferRequest {
   /// Whether a cancellation at `now` is the deadline's doing.
   bool IsAtDeadline(Time now) const;
   void Submit();
+  /// The backend needs the inputs no more: they go now, since a client may take for ever to read the answer. What an
+  /// answer under way on another thread reads stays.
+  void DropMessage();
   /// Tells the backend, and answers in case that it does not.
   void EndCancelled();
   /// Encodes into response_; an error of that becomes the answer.

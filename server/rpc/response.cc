@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -90,6 +91,18 @@ grpc::Slice OwnSlice(std::string bytes) {
       storage->data(), storage->size(), [](void* owned) { delete static_cast<std::string*>(owned); }, storage);
 }
 
+/// The same for memory of the response pool, which goes back when gRPC has written the slice, or given it up.
+grpc::Slice OwnSlice(server::ResponseBuffer buffer) {
+  auto* const owned = new server::ResponseBuffer(std::move(buffer));
+  const std::span<std::byte> bytes = owned->bytes();
+  return grpc::Slice(
+      bytes.data(), bytes.size(), [](void* gone) { delete static_cast<server::ResponseBuffer*>(gone); }, owned);
+}
+
+size_t SizeOf(const server::ResponseOutput& output) {
+  return output.pooled ? output.pooled.bytes().size() : output.bytes.size();
+}
+
 void FlushInto(std::vector<grpc::Slice>& slices, std::string& inline_bytes) {
   if (inline_bytes.empty()) return;
   slices.emplace_back(inline_bytes.data(), inline_bytes.size());
@@ -118,7 +131,7 @@ absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& fac
       return absl::InternalError(absl::StrCat("the model has no output ", output.output_index));
     }
     AppendOutput(facts.model.outputs[output.output_index], output.shape, head);
-    total_bytes += output.bytes.size() + 16;  // with its tag and length
+    total_bytes += SizeOf(output) + 16;  // with its tag and length
   }
   total_bytes += head.size();
   if (total_bytes > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -129,14 +142,14 @@ absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& fac
 
   std::vector<grpc::Slice> slices;
   for (server::ResponseOutput& output : result.outputs) {
-    if (output.bytes.size() < kOwnSliceBytes) {
+    if (SizeOf(output) < kOwnSliceBytes) {
       AppendField(kRawOutputContents, output.bytes, head);
       continue;
     }
     AppendTag(kRawOutputContents, WireType::kLengthDelimited, head);
-    AppendVarint(output.bytes.size(), head);
+    AppendVarint(SizeOf(output), head);
     FlushInto(slices, head);
-    slices.push_back(OwnSlice(std::move(output.bytes)));
+    slices.push_back(output.pooled ? OwnSlice(std::move(output.pooled)) : OwnSlice(std::move(output.bytes)));
   }
   FlushInto(slices, head);
   return slices;

@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "server/scheduler/core.h"
 #include "server/scheduler/expiry.h"
+#include "server/scheduler/response_memory.h"
 #include "server/scheduler/types.h"
 
 namespace sluice::scheduler {
@@ -54,9 +55,11 @@ class ClassQueue {
   };
 
   /// `clock` and `expiry_thread` (may be null: then the caller runs Expire) outlive the queue. The caller registers the
-  /// queue's NextExpiry and Expire with the thread.
-  ClassQueue(const CoreOptions& options, const Clock& clock, ExpiryThread* expiry_thread)
-      : clock_(clock), expiry_thread_(expiry_thread), core_(options) {}
+  /// queue's NextExpiry and Expire with the thread. `memory` (null: there always is some) is asked while requests are
+  /// taken, and outlives every Take.
+  ClassQueue(const CoreOptions& options, const Clock& clock, ExpiryThread* expiry_thread,
+             ResponseMemory* memory = nullptr)
+      : clock_(clock), expiry_thread_(expiry_thread), memory_(memory), core_(options) {}
   ClassQueue(const ClassQueue&) = delete;
   ClassQueue& operator=(const ClassQueue&) = delete;
   ~ClassQueue() { Stop(); }
@@ -74,8 +77,17 @@ class ClassQueue {
   Submission Submit(Request request, const QueuedRequest& facts, const Prediction& prediction = {});
 
   /// Waits for an execution, asleep or `polls`, which takes a CPU. Nothing after Stop. Each one is ended by
-  /// OnCompleted.
+  /// OnCompleted, and owns the response memory that its pick names.
   std::optional<Execution> Take(bool polls = false);
+
+  /// There may be response memory again for what waits for it.
+  void MemoryFreed() {
+    {
+      MutexLock lock(mutex_);
+      Changed();
+    }
+    WakeOne();
+  }
 
   /// Ends an execution. `measured` is its duration, nothing when it failed. Returns the requests that nobody has been
   /// told to answer yet: those the caller answers with their results.
@@ -145,6 +157,7 @@ class ClassQueue {
 
   const Clock& clock_;
   ExpiryThread* const expiry_thread_;
+  ResponseMemory* const memory_;
   Mutex mutex_;
   CondVar changed_;  ///< Something may be picked that could not be before, or the queue stopped.
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
@@ -177,30 +190,37 @@ typename ClassQueue<Request>::Submission ClassQueue<Request>::Submit(Request req
 template <class Request>
 std::optional<typename ClassQueue<Request>::Execution> ClassQueue<Request>::Take(bool polls) {
   const MonotonicClock wait_clock;
+  const auto reserve = [this](size_t size_bytes) { return memory_ == nullptr || memory_->TryReserve(size_bytes); };
   while (true) {
     Execution execution;
     bool picked = false;
     bool more_waits = false;
-    bool expiry_due = false;
+    Time poke = Time::Infinite();
     uint64_t seen = 0;
     Time until;
     {
       MutexLock lock(mutex_);
       if (stopped_) return std::nullopt;
       const Time now = clock_.Now();
-      if (std::optional<Pick> pick = core_.PickNext(now); pick.has_value()) {
+      if (std::optional<Pick> pick = core_.PickNext(now, reserve); pick.has_value()) {
         picked = true;
         execution.pick = *std::move(pick);
         execution.requests.reserve(execution.pick.requests.size());
         for (const RequestId id : execution.pick.requests) execution.requests.push_back(requests_.find(id)->second);
         more_waits = core_.counts().queued > 0;
       }
-      expiry_due = core_.NextExpiry() <= now;
+      // Submit announces limits of requests; that a group starves shows here first.
+      const Time next_expiry = core_.NextExpiry();
+      if (next_expiry <= now) {
+        poke = Time::Zero();
+      } else if (core_.starved()) {
+        poke = next_expiry;
+      }
       const Time next = core_.NextPick();
       until = next.is_infinite() ? next : wait_clock.Now() + (next - now);
       seen = changes_.load(std::memory_order_relaxed);
     }
-    if (expiry_due && expiry_thread_ != nullptr) expiry_thread_->Poke(Time::Zero());
+    if (!poke.is_infinite() && expiry_thread_ != nullptr) expiry_thread_->Poke(poke);
     // Whoever leaves with work hands the watch over what still waits to another thread.
     if (more_waits) changed_.NotifyOne();
     if (picked) return execution;

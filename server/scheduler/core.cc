@@ -22,7 +22,7 @@ std::vector<RequestId> SchedulerCore::RemoveModel(ModelId model) {
   const auto it = models_.find(model);
   if (it == models_.end()) return taken;
   it->second.removed = true;
-  for (auto group = groups_.lower_bound({model, 0}); group != groups_.end() && group->first.first == model;) {
+  for (auto group = groups_.lower_bound({.model = model}); group != groups_.end() && group->first.model == model;) {
     const GroupKey group_key = group->first;
     ++group;
     TakeGroup(group_key, taken);
@@ -109,6 +109,7 @@ void SchedulerCore::Enqueue(const Entry& entry) {
   group.queue.insert(KeyOf(entry));
   heads_.insert({*group.queue.begin(), group_key});
   group.changed = true;
+  if (!group.starved_since.is_infinite()) group.starved_until = std::min(group.starved_until, StarvesAt(group, entry));
   ++group.model->queued;
   ++queued_;
   queued_bytes_ += entry.request.bytes;
@@ -127,27 +128,56 @@ void SchedulerCore::Unqueue(const Entry& entry) {
   queued_bytes_ -= entry.request.bytes;
   queued_work_ -= entry.predicted;
   if (group.queue.empty()) {
+    if (!group.starved_since.is_infinite()) starved_.erase(it->first);
     groups_.erase(it);
   } else {
     heads_.insert({*group.queue.begin(), it->first});
   }
 }
 
-std::optional<Pick> SchedulerCore::PickNext(Time now) {
+std::optional<Pick> SchedulerCore::PickNext(Time now, Reserve reserve) {
   CollectExpired(now);
   next_pick_ = Time::Infinite();
   for (const auto& [head, group_key] : heads_) {
     Group& group = groups_.find(group_key)->second;
     if (group.model->executions >= group.model->limits.max_concurrent_executions) continue;
     if (group.changed || group.hold_until <= now) {
-      const Candidate candidate = Examine(group, now);
-      if (candidate.hold_until <= now) return Start(group_key, candidate, now);
+      Candidate candidate = Examine(group, now);
+      if (candidate.hold_until <= now) {
+        if (ReserveMemory(group_key, group, now, reserve, candidate)) return Start(group_key, candidate, now);
+        continue;  // it is looked at again at every call, and blocks nothing behind it
+      }
       group.hold_until = candidate.hold_until;
       group.changed = false;
     }
     next_pick_ = std::min(next_pick_, group.hold_until);
   }
   return std::nullopt;
+}
+
+bool SchedulerCore::ReserveMemory(const GroupKey& group_key, Group& group, Time now, Reserve reserve,
+                                  Candidate& candidate) {
+  if (!group_key.needs_memory) return true;
+  for (size_t count = candidate.count; count > 0; count /= 2) {
+    Candidate fewer{.count = count};
+    auto key = group.queue.begin();
+    for (size_t i = 0; i < count; ++i, ++key) {
+      const QueuedRequest& request = entry(key->id).request;
+      fewer.rows += request.rows;
+      fewer.response_bytes += request.response_bytes;
+    }
+    if (!reserve(fewer.response_bytes)) continue;
+    candidate = fewer;
+    if (!group.starved_since.is_infinite()) starved_.erase(group_key);
+    group.starved_since = group.starved_until = Time::Infinite();
+    return true;
+  }
+  if (group.starved_since.is_infinite() && options_.response_wait != absl::InfiniteDuration()) {
+    group.starved_since = now;
+    group.starved_until = now + options_.response_wait;
+    starved_.insert(group_key);
+  }
+  return false;
 }
 
 SchedulerCore::Candidate SchedulerCore::Examine(const Group& group, Time now) const {
@@ -192,11 +222,12 @@ SchedulerCore::Candidate SchedulerCore::ExamineMerged(const Group& group, Time n
 
 Pick SchedulerCore::Start(GroupKey group_key, const Candidate& candidate, Time now) {
   Pick pick{.execution = ExecutionId(++last_execution_),
-            .model = group_key.first,
-            .shape_bucket = group_key.second,
+            .model = group_key.model,
+            .shape_bucket = group_key.shape_bucket,
             .requests = {},
-            .rows = candidate.rows};
-  Model& model = models_.find(group_key.first)->second;
+            .rows = candidate.rows,
+            .response_bytes = candidate.response_bytes};
+  Model& model = models_.find(group_key.model)->second;
   pick.requests.reserve(candidate.count);
   for (size_t i = 0; i < candidate.count; ++i) {
     Entry& first = entries_.find(groups_.find(group_key)->second.queue.begin()->id)->second;
@@ -275,6 +306,32 @@ void SchedulerCore::CollectExpired(Time now) {
       entry.state = State::kReported;
     }
   }
+  CollectStarved(now);
+}
+
+void SchedulerCore::CollectStarved(Time now) {
+  for (auto it = starved_.begin(); it != starved_.end();) {
+    Group& group = groups_.find(*it)->second;
+    ++it;  // the group may go below
+    if (group.starved_until > now) continue;
+    std::vector<RequestId> given_up;
+    group.starved_until = Time::Infinite();
+    for (const QueueKey& key : group.queue) {
+      const Time limit = StarvesAt(group, entry(key.id));
+      if (limit <= now) {
+        given_up.push_back(key.id);
+      } else {
+        group.starved_until = std::min(group.starved_until, limit);
+      }
+    }
+    for (const RequestId id : given_up) {
+      const auto found = entries_.find(id);
+      expired_.push_back({.id = id, .place = RequestPlace::kQueued, .reason = ExpiryReason::kResponseWait});
+      EraseExpiry(found->second);
+      Unqueue(found->second);
+      entries_.erase(found);
+    }
+  }
 }
 
 std::vector<Expired> SchedulerCore::Expire(Time now) {
@@ -325,7 +382,9 @@ void SchedulerCore::SetDraining(bool draining) {
 
 Time SchedulerCore::NextExpiry() const {
   if (!expired_.empty()) return Time::Zero();
-  return expiry_.empty() ? Time::Infinite() : expiry_.begin()->first;
+  Time next = expiry_.empty() ? Time::Infinite() : expiry_.begin()->first;
+  for (const GroupKey& group_key : starved_) next = std::min(next, groups_.find(group_key)->second.starved_until);
+  return next;
 }
 
 Time SchedulerCore::NextPick() const { return queued_ == 0 ? Time::Infinite() : next_pick_; }

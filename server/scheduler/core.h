@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/ids.h"
@@ -23,7 +24,8 @@ namespace sluice::scheduler {
 
 /// Decides what one class on one device runs next (DESIGN.md 7). Purpose: a pure state machine; it is told the time and
 /// what happened, and answers with values. Order: earliest deadline first. A model whose executions are all running,
-/// or that still waits for company, is passed over and blocks no other.
+/// or that still waits for company, is passed over and blocks no other. So are requests for whose responses there is no
+/// memory: they wait here, at most CoreOptions::response_wait from when their group was first passed over.
 /// Bounds: CoreOptions; memory grows with requests waiting and executing, nothing else. Submit, Cancel and each request
 /// picked cost O(log n) in the requests held; admission by prediction may walk the requests ahead of the new one.
 /// Ownership: holds ids and numbers only.
@@ -37,6 +39,8 @@ class SchedulerCore {
   static constexpr size_t kMaxMergedRequests = 256;
   /// A request that waits for company is let go this long before waiting would make it late: the resolution of expiry.
   static constexpr absl::Duration kHoldMargin = absl::Milliseconds(5);
+  /// Takes response memory, or says that there is none; called once for an execution that starts.
+  using Reserve = absl::FunctionRef<bool(size_t size_bytes)>;
 
   explicit SchedulerCore(const CoreOptions& options);
 
@@ -48,7 +52,11 @@ class SchedulerCore {
   Admission Submit(const QueuedRequest& request, Time now, const Prediction& prediction = {});
 
   /// The execution to start now, or nothing. Requests whose limit has passed are never picked: Expire reports them.
-  std::optional<Pick> PickNext(Time now);
+  /// `reserve` is asked for an execution's response memory; fewer requests are merged when there is not enough for all.
+  std::optional<Pick> PickNext(Time now, Reserve reserve);
+  std::optional<Pick> PickNext(Time now) {
+    return PickNext(now, [](size_t) { return true; });
+  }
 
   /// An execution is over. `measured` (nothing when it failed or was cut short) corrects the predictions. Returns its
   /// requests that neither Cancel nor Expire has reported; empty for an unknown id.
@@ -71,6 +79,8 @@ class SchedulerCore {
   /// When PickNext next has something that now still waits for company, if nothing changes before. Zero when something
   /// has changed since PickNext last returned nothing: call it first.
   Time NextPick() const;
+  /// Something waits for response memory: PickNext may have something as soon as memory is given back.
+  bool starved() const { return !starved_.empty(); }
   Time NextWakeup() const { return std::min(NextExpiry(), NextPick()); }
 
   /// Predicted time until all that waits and executes is over; zero while nothing has been measured.
@@ -110,8 +120,15 @@ class SchedulerCore {
     std::set<QueueKey> queue;
     Time hold_until = Time::Zero();  ///< No pick before; valid unless `changed`.
     bool changed = true;
+    Time starved_since = Time::Infinite();  ///< It was first passed over for want of response memory.
+    Time starved_until = Time::Infinite();  ///< Then the first of its requests is given up, or later.
   };
-  using GroupKey = std::pair<ModelId, uint32_t>;
+  struct GroupKey {
+    ModelId model;
+    uint32_t shape_bucket = 0;
+    bool needs_memory = false;  ///< Apart, so that small responses never wait for memory behind large ones.
+    friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
+  };
   struct Execution {
     ModelId model;
     std::vector<RequestId> requests;
@@ -124,6 +141,7 @@ class SchedulerCore {
     size_t count = 0;
     int64_t rows = 0;
     Time hold_until = Time::Zero();
+    size_t response_bytes = 0;  ///< Reserved.
   };
 
   Refusal Check(const QueuedRequest& request, Time now) const;
@@ -131,6 +149,9 @@ class SchedulerCore {
   absl::Duration PredictedShare(const QueuedRequest& request, const Model& model, const Prediction& prediction) const;
   Candidate Examine(const Group& group, Time now) const;
   Candidate ExamineMerged(const Group& group, Time now) const;
+  /// Takes the response memory of as many of the candidate's first requests as it can, which it then is; or notes that
+  /// the group starves.
+  bool ReserveMemory(const GroupKey& group_key, Group& group, Time now, Reserve reserve, Candidate& candidate);
   Pick Start(GroupKey group_key, const Candidate& candidate, Time now);
   void Enqueue(const Entry& entry);
   /// Takes the entry out of its group and the counts; the entry itself stays.
@@ -139,16 +160,24 @@ class SchedulerCore {
   void EraseExpiry(const Entry& entry);
   /// Moves everything whose limit has passed to expired_.
   void CollectExpired(Time now);
+  void CollectStarved(Time now);
+  /// When a request of a starved group is given up.
+  Time StarvesAt(const Group& group, const Entry& entry) const {
+    return std::max(entry.request.arrival, group.starved_since) + options_.response_wait;
+  }
   void TakeGroup(const GroupKey& group_key, std::vector<RequestId>& taken);
   const Entry& entry(RequestId id) const { return entries_.find(id)->second; }
 
   static Time LimitOf(const Entry& entry);
   static QueueKey KeyOf(const Entry& entry) { return {entry.order, entry.sequence, entry.request.id}; }
-  static GroupKey GroupKeyOf(const Entry& entry) { return {entry.request.model, entry.request.shape_bucket}; }
+  static GroupKey GroupKeyOf(const Entry& entry) {
+    return {entry.request.model, entry.request.shape_bucket, entry.request.response_bytes > 0};
+  }
 
   const CoreOptions options_;
   std::map<ModelId, Model> models_;
   std::map<GroupKey, Group> groups_;               ///< Only those with requests.
+  std::set<GroupKey> starved_;                     ///< Groups that wait for response memory.
   std::set<std::pair<QueueKey, GroupKey>> heads_;  ///< The first request of each group.
   absl::flat_hash_map<RequestId, Entry> entries_;  ///< Waiting and executing.
   std::set<std::pair<Time, RequestId>> expiry_;    ///< By the limit that applies now.

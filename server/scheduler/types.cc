@@ -61,6 +61,11 @@ absl::Status ExpiryStatus(ExpiryReason reason) {
       return absl::UnavailableError("Request timeout expired");
     case ExpiryReason::kDeadline:
       return absl::DeadlineExceededError("the deadline passed before the request was finished");
+    case ExpiryReason::kResponseWait:
+      return absl::UnavailableError(
+          "Request timeout expired: all response memory (--response-pool-bytes) is held by responses that their "
+          "clients "
+          "have not read, for longer than --response-wait-ms");
   }
   return absl::InternalError("unknown expiry");
 }

@@ -27,6 +27,7 @@ struct QueuedRequest {
   uint32_t shape_bucket = 0;  ///< Requests of different buckets never share an execution.
   int64_t rows = 1;
   size_t bytes = 0;
+  size_t response_bytes = 0;  ///< Of response memory, reserved when its execution starts; 0: it needs none.
   Time arrival = {};
   Time deadline = Time::Infinite();        ///< Runs to the end of the execution.
   Time queue_deadline = Time::Infinite();  ///< Runs until the execution starts.
@@ -50,6 +51,8 @@ struct CoreOptions {
   size_t max_bytes = size_t{256} << 20;  ///< Of waiting requests.
   /// A request without a deadline is ordered as if it had arrival + this.
   absl::Duration default_horizon = absl::Seconds(60);
+  /// A request whose group gets no response memory for this long is given up.
+  absl::Duration response_wait = absl::InfiniteDuration();
   /// How many executions may run at once; predictions of waiting divide by it.
   int max_concurrent_executions = 1;
 };
@@ -91,10 +94,11 @@ struct Pick {
   uint32_t shape_bucket = 0;
   std::vector<RequestId> requests = {};  ///< Earliest deadline first; at most SchedulerCore::kMaxMergedRequests.
   int64_t rows = 0;
+  size_t response_bytes = 0;  ///< Reserved for them all.
 };
 
 enum class RequestPlace : uint8_t { kUnknown, kQueued, kExecuting };
-enum class ExpiryReason : uint8_t { kQueueTimeout, kDeadline };
+enum class ExpiryReason : uint8_t { kQueueTimeout, kDeadline, kResponseWait };
 
 struct Expired {
   RequestId id = {};

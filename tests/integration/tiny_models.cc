@@ -63,6 +63,17 @@ std::string ChainModel(int64_t width, int layers) {
   return File(graph + Bytes(11, ValueInfo("x", width)) + Bytes(12, ValueInfo("y", width)));
 }
 
+std::string FanOutModel(int64_t columns) {
+  std::vector<float> weights(static_cast<size_t>(columns));
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 251);
+  std::string raw(weights.size() * sizeof(float), '\0');
+  std::memcpy(raw.data(), weights.data(), raw.size());
+  std::string graph = Bytes(1, Node("MatMul", {"x", "w"}, "y")) + Bytes(2, "fan_out");
+  graph += Bytes(
+      5, Number(1, 1) + Number(1, static_cast<uint64_t>(columns)) + Number(2, kFloat) + Bytes(8, "w") + Bytes(9, raw));
+  return File(graph + Bytes(11, ValueInfo("x", 1)) + Bytes(12, ValueInfo("y", columns)));
+}
+
 void AddToRepository(const std::string& repository, const std::string& name, const std::string& onnx,
                      const std::string& config) {
   const std::filesystem::path model = std::filesystem::path(repository) / name;

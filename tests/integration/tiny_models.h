@@ -14,6 +14,9 @@ std::string DoublingModel(int64_t columns);
 /// (1 / width everywhere, so that y is the mean of x): many units, a duration that grows with rows and layers.
 std::string ChainModel(int64_t width, int layers);
 
+/// ONNX file of y[i][j] = x[i][0] * (j % 251), float32 x [N, 1] -> y [N, columns]: small requests, large responses.
+std::string FanOutModel(int64_t columns);
+
 /// Writes `<repository>/<name>/1/model.onnx` and, unless empty, config.pbtxt.
 void AddToRepository(const std::string& repository, const std::string& name, const std::string& onnx,
                      const std::string& config = "");

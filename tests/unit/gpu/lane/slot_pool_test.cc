@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,42 @@ TEST(SlotPoolTest, AcquireIsWokenByARelease) {
   }
   EXPECT_EQ(worst.load(), 0);
   EXPECT_EQ(pool.free_count(), 1u);
+}
+
+TEST(SlotPoolTest, ThoseWhoWaitComeFirst) {
+  // Goal: a thread that takes slot after slot does not starve one that waits. Method: while one waits, a slot that is
+  // given back is not to be had by TryAcquire.
+  const MonotonicClock clock{};
+  SlotPool pool(EmptySlots(1));
+  SlotLease held = pool.TryAcquire();
+  std::atomic<bool> stop = false;
+  std::atomic<bool> got = false;
+  std::atomic<bool> done = false;
+  Thread waiter("waiter", [&] {
+    const SlotLease lease = pool.Acquire(clock, Time::Infinite(), &stop);
+    got = static_cast<bool>(lease);
+    while (!done) std::this_thread::yield();
+  });
+  // Gives the slot back and tries to have it again, until the waiter was there in between.
+  while (!got) {
+    held = SlotLease();
+    held = pool.TryAcquire();
+    if (!held) break;
+  }
+  while (!got) EXPECT_FALSE(pool.TryAcquire()) << "it is the waiter's";
+  EXPECT_FALSE(pool.TryAcquire());
+  done = true;
+}
+
+TEST(SlotPoolTest, WhoGivesUpLeavesItsPlace) {
+  // Goal: a wait that ended in vain keeps nobody from a slot. Method: a wait that is over at once, then a free slot.
+  const MonotonicClock clock{};
+  SlotPool pool(EmptySlots(1));
+  SlotLease held = pool.TryAcquire();
+  EXPECT_FALSE(pool.Acquire(clock, Time::Zero()));
+  held = SlotLease();
+  EXPECT_TRUE(pool.TryAcquire());
+  EXPECT_TRUE(pool.Acquire(clock, Time::Zero())) << "a free slot needs no wait";
 }
 
 TEST(ChunkCursorTest, CoversEveryByteOnceInChunksOfAtMostTheBound) {

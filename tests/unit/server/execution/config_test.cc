@@ -84,6 +84,12 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--gpu-memory-limit", "2PiB"}, "--gpu-memory-limit"},
       {{"--model-repository", "m", "--pinned-memory-limit", "1023KiB"}, "--pinned-memory-limit"},
       {{"--model-repository", "m", "--pinned-memory-limit", "99999999999999999999"}, "--pinned-memory-limit"},
+      {{"--model-repository", "m", "--response-pool-bytes", "0"}, "--response-pool-bytes"},
+      {{"--model-repository", "m", "--response-pool-bytes", "much"}, "--response-pool-bytes"},
+      {{"--model-repository", "m", "--response-reserved-share", "0.5"}, "--response-reserved-share"},
+      {{"--model-repository", "m", "--response-wait-ms", "-1"}, "--response-wait-ms"},
+      {{"--model-repository", "m", "--latency-response-wait-ms", "1e9"}, "--latency-response-wait-ms"},
+      {{"--model-repository", "m", "--slot-wait-ms", "-1"}, "--slot-wait-ms"},
       {{"--model-repository", "m", "--turbo"}, "--turbo"},
   };
   for (const auto& [arguments, word] : table) {
@@ -109,6 +115,17 @@ TEST(ParseFlags, ReadsMemoryLimitsWithUnits) {
   }
   EXPECT_EQ(ServerConfig().gpu_memory_limit, 0);
   EXPECT_EQ(ServerConfig().pinned_memory_limit, 0);
+}
+
+TEST(ParseFlags, ReadsTheBoundsOfResponsesAndSlots) {
+  const auto flags = Parse({"--model-repository", "m", "--response-pool-bytes=64MiB", "--response-reserved-share=0.1",
+                            "--response-wait-ms=250", "--latency-response-wait-ms=2.5", "--slot-wait-ms=0"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->config.response_pool_bytes, 64 << 20);
+  EXPECT_EQ(flags->config.response_reserved_share, 0.1);
+  EXPECT_EQ(flags->config.response_wait, absl::Milliseconds(250));
+  EXPECT_EQ(flags->config.latency_response_wait, absl::Microseconds(2500));
+  EXPECT_EQ(flags->config.slot_wait, absl::ZeroDuration());
 }
 
 TEST(ParseFlags, HealthcheckNeedsNoRepository) {

@@ -93,6 +93,17 @@ TEST_F(ContainerMemoryTest, APinnedLimitBeyondTheContainerIsRefusedWithTheNumber
                              HasSubstr("kept free 10485760"), HasSubstr("got 105906176"))));
 }
 
+TEST_F(ContainerMemoryTest, TheResponsePoolIsKeptFree) {
+  Write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 67000000 kB\n");
+  WriteGroup("sys/fs/cgroup", std::to_string(160 * kMiB), 50 * kMiB + 1, 0);
+  ASSERT_OK_AND_ASSIGN(const auto budget, MakeHostMemoryBudget(0, root_, 40 * kMiB));
+  EXPECT_EQ(budget->limit_bytes(), 60 * kMiB);
+  EXPECT_THAT(MakeHostMemoryBudget(0, root_, 101 * kMiB),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("--response-pool-bytes: expected less than the 115343360 bytes"),
+                             HasSubstr("got 105906176"))));
+}
+
 TEST_F(ContainerMemoryTest, TheBudgetFollowsTheContainer) {
   Write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 67000000 kB\n");
   WriteGroup("sys/fs/cgroup", std::to_string(160 * kMiB), 50 * kMiB + 1, 0);

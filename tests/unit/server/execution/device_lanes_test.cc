@@ -28,7 +28,8 @@ class DeviceLanesTest : public ::testing::Test {
     scheduler::ExpiryThread expiry(clock_);
     metrics::Metrics metrics({.devices = {"host:0"}});
     const absl::Status status =
-        DeviceLanes::Create(std::move(device), 0, ServerConfig(), clock_, metrics, expiry, {}).status();
+        DeviceLanes::Create(std::move(device), 0, ServerConfig(), clock_, metrics, expiry, ResponsePool::Create({}), {})
+            .status();
     expiry.Stop();
     return status;
   }

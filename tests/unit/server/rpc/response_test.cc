@@ -5,8 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "base/thread.h"
 #include "inference.pb.h"
 #include "puppet_backend.h"
 
@@ -84,6 +88,37 @@ TEST(Response, LargeOutputKeepsItsStorage) {
   ASSERT_TRUE(slices.ok());
   ASSERT_EQ(slices->size(), 2u);
   EXPECT_EQ((*slices)[1].begin(), storage);
+}
+
+// Goal: memory of the pool is owned by the slice that is written, however gRPC shares it, and goes back with the last
+// reference. Method: encode a pooled output, look at where it lies, then let go of copy and slices, on another thread.
+TEST(Response, PooledOutputGoesBackWithItsSlice) {
+  const auto pool = server::ResponsePool::Create({.limit_bytes = 4 << 20, .reserved_share = 0});
+  const auto model = ThreeOutputs();
+  const auto used = [&] { return pool->use(RequestClass::kBatch).used_bytes; };
+  constexpr size_t kBytes = 1 << 20;
+  ASSERT_TRUE(pool->TryReserve(RequestClass::kBatch, kBytes, 0));
+  server::InferResult result;
+  server::ResponseOutput output{.output_index = 0, .shape = {1 << 18, 1}, .bytes = ""};
+  output.pooled = pool->Adopt(RequestClass::kBatch, kBytes).Take(kBytes);
+  std::memset(output.pooled.bytes().data(), 'p', kBytes);
+  const void* storage = output.pooled.bytes().data();
+  result.outputs.push_back(std::move(output));
+  auto slices = EncodeResponse({*model, "", RequestClass::kBatch, false}, std::move(result));
+  ASSERT_TRUE(slices.ok()) << slices.status();
+  ASSERT_EQ(slices->size(), 2u);
+  EXPECT_EQ((*slices)[1].begin(), storage) << "not copied";
+  inference::ModelInferResponse response;
+  ASSERT_TRUE(response.ParseFromString(Join(*slices)));
+  EXPECT_EQ(response.raw_output_contents(0), std::string(kBytes, 'p'));
+  std::optional<grpc::ByteBuffer> buffer(std::in_place, slices->data(), slices->size());
+  slices->clear();
+  EXPECT_EQ(used(), kBytes);
+  {
+    Thread writer("writer", [&] { buffer.reset(); });
+  }
+  EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(pool->kept_bytes(), kBytes);
 }
 
 // Goal: no timings unless asked for; an output that is not the model's is our bug. Method: one of each.

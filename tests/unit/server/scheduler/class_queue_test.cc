@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/thread.h"
@@ -241,6 +243,83 @@ TEST_F(ClassQueueTest, EveryRequestIsAnsweredOnceUnderContention) {
     ASSERT_EQ(item->answers.load(), 1) << "request " << item->id;
     ASSERT_EQ(item.use_count(), 1) << "request " << item->id;
   }
+}
+
+/// Memory that a test gives out.
+class TestMemory final : public ResponseMemory {
+ public:
+  bool TryReserve(size_t size_bytes) override {
+    asked.fetch_add(1);
+    size_t room = room_bytes.load();
+    while (room >= size_bytes) {
+      if (room_bytes.compare_exchange_weak(room, room - size_bytes)) return true;
+    }
+    return false;
+  }
+  std::atomic<size_t> room_bytes = 0;
+  std::atomic<int> asked = 0;
+};
+
+TEST_F(ClassQueueTest, MemoryThatComesBackWakesWhoeverTakes) {
+  // Goal: no thread is held by a request without memory, and none misses that there is some. Method: a thread takes
+  // while there is none; it first gets the one that needs none, then, after MemoryFreed, the other.
+  TestMemory memory;
+  Queue queue({.response_wait = absl::Seconds(60)}, clock_, nullptr, &memory);
+  Add(queue, 4);
+  QueuedRequest large = Facts(1, clock_.Now());
+  large.response_bytes = 100;
+  ASSERT_TRUE(queue.Submit(std::make_shared<Item>(1), large).admission.admitted());
+  Submit(queue, 2);
+  std::vector<uint64_t> taken;
+  std::atomic<int> count = 0;
+  size_t reserved = 0;
+  {
+    Thread taker("taker", [&] {
+      while (auto execution = queue.Take()) {
+        taken.push_back(execution->requests.front()->id);
+        reserved += execution->pick.response_bytes;
+        queue.OnCompleted(execution->pick.execution, std::nullopt);
+        count.fetch_add(1);
+      }
+    });
+    while (count.load() < 1 || memory.asked.load() < 2) std::this_thread::yield();
+    memory.room_bytes = 100;
+    queue.MemoryFreed();
+    while (count.load() < 2) std::this_thread::yield();
+    queue.Stop();
+  }
+  EXPECT_THAT(taken, ElementsAre(2, 1));
+  EXPECT_EQ(reserved, 100u);
+}
+
+TEST_F(ClassQueueTest, AWaitForMemoryEndsByExpiry) {
+  // Goal: the expiry thread learns of a wait that only began when a thread looked. Method: it runs on a clock that this
+  // test moves once the queue says when the wait ends.
+  TestMemory memory;
+  ExpiryThread expiry(clock_);
+  Queue queue({.response_wait = absl::Milliseconds(50)}, clock_, &expiry, &memory);
+  Add(queue);
+  std::atomic<int> answered = 0;
+  const int id = expiry.Register([&] { return queue.NextExpiry(); },
+                                 [&](Time now) {
+                                   for (const auto& expired : queue.Expire(now)) {
+                                     EXPECT_EQ(expired.expired.reason, ExpiryReason::kResponseWait);
+                                     answered.fetch_add(1);
+                                   }
+                                 });
+  QueuedRequest large = Facts(1, clock_.Now());
+  large.response_bytes = 100;
+  ASSERT_TRUE(queue.Submit(std::make_shared<Item>(1), large).admission.admitted());
+  {
+    Thread taker("taker", [&] { EXPECT_FALSE(queue.Take().has_value()); });
+    while (queue.NextExpiry().is_infinite()) std::this_thread::yield();
+    clock_.Advance(absl::Milliseconds(50));
+    expiry.Poke(Time::Zero());
+    while (answered.load() < 1) std::this_thread::yield();
+    queue.Stop();
+  }
+  expiry.Unregister(id);
+  EXPECT_EQ(queue.counts().queued, 0u);
 }
 
 }  // namespace
