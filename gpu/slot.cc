@@ -36,14 +36,14 @@ absl::StatusOr<Graph> CaptureLaunches(Slot& slot, size_t first, size_t count) {
   return graph;
 }
 
-absl::Status PrepareSlot(Slot& slot, RequestClass request_class) {
+absl::Status PrepareSlot(Slot& slot, RequestClass request_class, WaitMode wait) {
   Device& device = *slot.device;
   const bool latency = request_class == RequestClass::kLatency;
   for (TimedEvent* event : {&slot.h2d_start, &slot.h2d_end, &slot.d2h_start, &slot.d2h_end}) {
     SLUICE_ASSIGN_OR_RETURN(*event, device.CreateTimedEvent());
   }
   for (Event* event : {&slot.inputs_arrived, &slot.kernels_done, &slot.done}) {
-    SLUICE_ASSIGN_OR_RETURN(*event, device.CreateEvent(WaitMode::kBlock));
+    SLUICE_ASSIGN_OR_RETURN(*event, device.CreateEvent(wait));
   }
   if (latency) {
     SLUICE_ASSIGN_OR_RETURN(slot.graph, CaptureLaunches(slot, 0, slot.launches.size()));
@@ -59,7 +59,7 @@ absl::Status PrepareSlot(Slot& slot, RequestClass request_class) {
   for (const auto& [events, count] : {std::pair(&slot.unit_done, slot.units.size()), {&slot.copy_done, copy_events}}) {
     events->reserve(count);
     while (events->size() < count) {
-      SLUICE_ASSIGN_OR_RETURN(Event event, device.CreateEvent(WaitMode::kBlock));
+      SLUICE_ASSIGN_OR_RETURN(Event event, device.CreateEvent(wait));
       events->push_back(std::move(event));
     }
   }

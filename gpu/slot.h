@@ -80,8 +80,9 @@ struct Slot {
 /// Makes the slot's events and graphs, so that a request creates nothing: for the latency class one graph of the whole
 /// plan, for the others one of each unit that has more than kMaxPlainLaunches kernels or one that must be captured.
 /// `slot` has its device, memory, launches and, unless it is a latency slot, units. Load time only: allocates and
-/// captures. On error the slot is to be dropped; what was made goes with it.
-absl::Status PrepareSlot(Slot& slot, RequestClass request_class);
+/// captures. On error the slot is to be dropped; what was made goes with it. `wait` is how its events are waited for:
+/// one that blocks makes a GPU interrupt the host at each record, which is not for tens of thousands of units a second.
+absl::Status PrepareSlot(Slot& slot, RequestClass request_class, WaitMode wait = WaitMode::kBlock);
 
 /// Launching one or two kernels costs less than launching a graph of them.
 inline constexpr size_t kMaxPlainLaunches = 2;

@@ -48,6 +48,9 @@ struct PlanOptions {
   /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is faster
   /// alone then and waits behind every batch copy. See gpu::TransferTuning.
   size_t max_transfer_bytes = size_t{2} << 20;
+  /// How the events of latency and batch slots are waited for; by standard threads always asleep (gpu::PrepareSlot).
+  gpu::WaitMode latency_wait = gpu::WaitMode::kBlock;
+  gpu::WaitMode batch_wait = gpu::WaitMode::kBlock;
 };
 
 /// What one slot allocates, in bytes.

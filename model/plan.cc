@@ -54,17 +54,19 @@ absl::StatusOr<TransferKernels> PrepareTransfers(const PlanLayout& layout, gpu::
 class BoundPlan final : public Plan {
  public:
   BoundPlan(Bucket bucket, GraphDescription graph, std::vector<Shape> output_shapes, PlanLayout layout,
-            std::unique_ptr<gpu::Kernel> stamp, TransferKernels transfers, gpu::Device& device)
+            std::unique_ptr<gpu::Kernel> stamp, TransferKernels transfers, gpu::Device& device,
+            const PlanOptions& options)
       : bucket_(std::move(bucket)),
         output_shapes_(std::move(output_shapes)),
         layout_(std::move(layout)),
         stamp_(std::move(stamp)),
         transfers_(std::move(transfers)),
         device_(device),
+        options_(options),
         graph_(std::move(graph)) {}
 
   /// Measures the kernels in a slot of its own and cuts them into units. Once, before any other method.
-  absl::Status Profile(absl::Duration unit_target) {
+  absl::Status Profile() {
     gpu::Slot slot;
     slot.device = &device_;
     SLUICE_RETURN_IF_ERROR(AllocateMemory(slot));
@@ -72,7 +74,7 @@ class BoundPlan final : public Plan {
     SLUICE_ASSIGN_OR_RETURN(const PlanProfile profile, ProfileSlot(slot));
     profile_ = profile.whole;
     launch_times_ = profile.launches;
-    unit_firsts_ = CutUnits(device_.info().backend, profile.launches, unit_target);
+    unit_firsts_ = CutUnits(device_.info().backend, profile.launches, options_.unit_target);
     for (size_t i = 0; i < unit_firsts_.size(); ++i) {
       predicted_.emplace_back(ProfiledUnit(i));
       unit_captured_.push_back(gpu::WantsGraph(slot, unit_firsts_[i], UnitEnd(i) - unit_firsts_[i]));
@@ -144,7 +146,10 @@ class BoundPlan final : public Plan {
     if (slot->graph_copies) SLUICE_RETURN_IF_ERROR(ZeroCounters(*slot));
     BindLaunches(*slot);
     if (!latency) BindUnits(*slot);
-    SLUICE_RETURN_IF_ERROR(gpu::PrepareSlot(*slot, request_class));
+    const gpu::WaitMode wait = latency                                 ? options_.latency_wait
+                               : request_class == RequestClass::kBatch ? options_.batch_wait
+                                                                       : gpu::WaitMode::kBlock;
+    SLUICE_RETURN_IF_ERROR(gpu::PrepareSlot(*slot, request_class, wait));
     return slot;
   }
 
@@ -286,6 +291,7 @@ class BoundPlan final : public Plan {
   const std::unique_ptr<gpu::Kernel> stamp_;
   const TransferKernels transfers_;
   gpu::Device& device_;
+  const PlanOptions options_;
   GraphDescription graph_;  // Until it is taken.
   // Set by Profile.
   absl::Duration profile_;
@@ -306,8 +312,8 @@ absl::StatusOr<std::unique_ptr<Plan>> BuildPlanFromGraph(Graph graph, const Buck
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Kernel> stamp, gpu::PrepareStamp(device));
   SLUICE_ASSIGN_OR_RETURN(TransferKernels transfers, PrepareTransfers(layout, device, options.max_transfer_bytes));
   auto plan = std::make_unique<BoundPlan>(bucket, std::move(description), std::move(output_shapes), std::move(layout),
-                                          std::move(stamp), std::move(transfers), device);
-  SLUICE_RETURN_IF_ERROR(plan->Profile(options.unit_target));
+                                          std::move(stamp), std::move(transfers), device, options);
+  SLUICE_RETURN_IF_ERROR(plan->Profile());
   return plan;
 }
 

@@ -92,7 +92,7 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
   options.batch_rows = variant.uncut ? options.batch_buckets.back() : settings.batch_rows;
   options.unit_limit = config_.unit_limit;
   options.plan.unit_target = variant.uncut ? absl::Hours(1) : config_.unit_target;
-  options.plan.max_transfer_bytes = lanes_->transfer_tuning().kernel_bytes;
+  lanes_->CompletePlanOptions(options.plan);
   gpu::Device& host = folding_device_ != nullptr ? *folding_device_ : device();
   SLUICE_ASSIGN_OR_RETURN(auto instance, server::ModelInstance::Create(*model, device(), host, served, options));
   HouseModel loaded{served, instance.get()};

@@ -134,13 +134,14 @@ absl::Status DeviceLanes::TuneTransfers(const ServerConfig& config) {
 
 absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry,
                                       const SpinBudget& spin) {
-  const bool launcher_spins = spin.launchers && device_->info().backend == gpu::Backend::kCuda;
+  const bool on_gpu = device_->info().backend == gpu::Backend::kCuda;
+  launcher_polls_ = on_gpu && spin.launchers;
+  latency_polls_ = on_gpu && spin.latency_threads >= config.request_threads;
   SLUICE_ASSIGN_OR_RETURN(launcher_, gpu::Launcher::Create(*device_, *gate_, clock_,
                                                            {.stream_count = config.batch_streams,
-                                                            .spin = launcher_spins,
+                                                            .spin = launcher_polls_,
                                                             .timeline = timeline_.get(),
                                                             .chunk_bytes = transfer_tuning_.chunk_bytes}));
-  const bool on_gpu = device_->info().backend == gpu::Backend::kCuda;
   const gpu::LaneOptions lane_options = {.latency_streams = config.request_threads,
                                          .polling_threads = on_gpu ? spin.latency_threads : 0,
                                          .timeline = timeline_.get(),
@@ -174,6 +175,12 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
   expiry_ = &expiry;
   queue_limit_ = static_cast<size_t>(config.queue_requests);
   return CheckPriorities();
+}
+
+void DeviceLanes::CompletePlanOptions(model::PlanOptions& options) const {
+  options.max_transfer_bytes = transfer_tuning_.kernel_bytes;
+  options.latency_wait = latency_polls_ ? gpu::WaitMode::kSpin : gpu::WaitMode::kBlock;
+  options.batch_wait = launcher_polls_ ? gpu::WaitMode::kSpin : gpu::WaitMode::kBlock;
 }
 
 absl::Status DeviceLanes::CheckPriorities() const {

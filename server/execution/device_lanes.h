@@ -71,6 +71,8 @@ class DeviceLanes {
 
   /// How bytes move here: measured when this was created, or from the config.
   const gpu::TransferTuning& transfer_tuning() const { return transfer_tuning_; }
+  /// Adds what plans need to know of the lanes they will run on.
+  void CompletePlanOptions(model::PlanOptions& options) const;
 
   /// What happened here, while somebody records it.
   gpu::Timeline& timeline() { return *timeline_; }
@@ -130,6 +132,8 @@ class DeviceLanes {
   scheduler::ExpiryThread* expiry_ = nullptr;
   size_t queue_limit_ = 0;
   gpu::TransferTuning transfer_tuning_;
+  bool latency_polls_ = false;  ///< Every latency thread polls while its work is on the device.
+  bool launcher_polls_ = false;
 
   mutable Mutex models_mutex_;
   absl::flat_hash_map<ModelId, std::shared_ptr<const ExecutableModel>> models_ ABSL_GUARDED_BY(models_mutex_);

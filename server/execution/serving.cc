@@ -171,7 +171,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   SLUICE_ASSIGN_OR_RETURN(served->devices, PlaceModel(settings));
   std::vector<std::unique_ptr<ModelInstance>> instances;
   for (const size_t place : served->devices) {
-    options.plan.max_transfer_bytes = devices_[place]->transfer_tuning().kernel_bytes;
+    devices_[place]->CompletePlanOptions(options.plan);
     SLUICE_ASSIGN_OR_RETURN(auto instance,
                             ModelInstance::Create(*model, devices_[place]->device(), HostDevice(), served, options));
     instances.push_back(std::move(instance));
