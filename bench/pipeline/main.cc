@@ -88,14 +88,17 @@ void AddFlags(CLI::App& app, Flags& flags, Settings& settings) {
       ->capture_default_str();
   app.add_flag("--quick", settings.quick, "One short round of small requests; nothing is judged");
   app.add_option("--rounds", settings.rounds, "Rounds; below 3 is no result")
+      ->take_last()
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   app.add_option("--seconds", flags.phase_seconds, "Of each phase")
       ->check(CLI::Range(0.05, 60.0))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->take_last();
   app.add_option("--limit-seconds", flags.limit_seconds, "Of each case, loading left out: no round is begun later")
       ->check(CLI::Range(1.0, 3600.0))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->take_last();
   app.add_option("--seed", settings.seed, "Of the arrivals")->capture_default_str();
   app.add_option("--json", flags.json_file, "Write the results as JSON to this file; - is standard output");
   app.add_option("--trace", settings.trace_file, "Write a Chrome trace of one request of the case stages to this file");

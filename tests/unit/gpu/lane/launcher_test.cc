@@ -187,6 +187,45 @@ TEST_P(LauncherTest, MoreExecutionsThanStreams) {
   }
 }
 
+TEST_P(LauncherTest, ExecutionsTakeTurns) {
+  // Goal: units of two executions alternate, so that they fill each other's pauses. Method: both wait at a closed gate;
+  // once it opens the second one's first unit comes before the first one's second.
+  GateOptions options;
+  options.batch_min_share = 0;
+  Build(options, {});
+  ASSERT_OK_AND_ASSIGN(auto plan, TestPlan::Create(*device_, {.unit_count = 4}));
+  ASSERT_OK_AND_ASSIGN(auto first_slot, plan->MakeSlot(RequestClass::kBatch));
+  ASSERT_OK_AND_ASSIGN(auto second_slot, plan->MakeSlot(RequestClass::kBatch));
+  gate_->EnterDevice({});
+  Execution first, second;
+  first.slot = first_slot.get();
+  second.slot = second_slot.get();
+  lane(RequestClass::kBatch).Begin(first);
+  lane(RequestClass::kBatch).Begin(second);
+  // The second one is active, too, once the launcher has counted it.
+  Await([&] { return launcher_->counters().executions == 2; });
+  gate_->Release({}, true);
+  EXPECT_OK(lane(RequestClass::kBatch).Finish(first).status());
+  EXPECT_OK(lane(RequestClass::kBatch).Finish(second).status());
+  EXPECT_LT(UnitStarts(*second_slot)[0], UnitStarts(*first_slot)[2]);
+  EXPECT_LT(UnitStarts(*first_slot)[1], UnitStarts(*second_slot)[3]);
+}
+
+TEST_P(LauncherTest, AUnitOnAnIdleDeviceRaisesNoPrediction) {
+  // Goal: what a unit takes is learnt from those that followed another, since the first one is also waited for while it
+  // is launched; else a late start is learnt and the next one starts late. Method: units that take a hundred times what
+  // is predicted: the first of each execution stays as it is, the others are corrected in the end.
+  ASSERT_OK_AND_ASSIGN(auto plan, TestPlan::Create(*device_, {.unit_count = 3}));
+  ASSERT_OK_AND_ASSIGN(auto slot, plan->MakeSlot(RequestClass::kBatch));
+  for (size_t unit = 0; unit <= 3; ++unit) plan->predicted(unit).Add(absl::Microseconds(1));
+  // Those that end between two looks are taken for one run with the first, so it may take some executions.
+  for (int run = 0; run < 1000 && plan->predicted(2).value() <= absl::Microseconds(1); ++run) {
+    ASSERT_OK(RunOnce(*slot, RequestClass::kBatch, 1).status());
+    ASSERT_EQ(plan->predicted(0).value(), absl::Microseconds(1));
+  }
+  EXPECT_GT(plan->predicted(2).value(), absl::Microseconds(1));
+}
+
 TEST_P(LauncherTest, StreamCountIsChecked) {
   // Goal: a bad option is an error. Method: 0 and too many streams.
   for (const int count : {0, 1000}) {
