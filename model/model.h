@@ -45,8 +45,8 @@ struct PlanDescription;
 struct PlanOptions {
   /// Kernels are put together until a unit is predicted to take this long. On the host a unit is one kernel.
   absl::Duration unit_target = absl::Microseconds(20);
-  /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is faster
-  /// alone then and waits behind every batch copy. See gpu::TransferTuning.
+  /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is
+  /// faster alone then and waits behind every batch copy. See gpu::TransferTuning.
   size_t max_transfer_bytes = size_t{2} << 20;
   /// How the events of latency and batch slots are waited for; by standard threads always asleep (gpu::PrepareSlot).
   gpu::WaitMode latency_wait = gpu::WaitMode::kBlock;
