@@ -9,12 +9,11 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "gpu/kernels/transfer_calibration.h"
 #include "server/execution/inspect.h"
 #include "server/execution/stage_records.h"
+#include "server/execution/transfer_tuning.h"
 
 namespace sluice::server {
 namespace {
@@ -56,28 +55,6 @@ metrics::Phase PhaseOf(scheduler::RequestPlace place) {
   return place == scheduler::RequestPlace::kExecuting ? metrics::Phase::kExecuting : metrics::Phase::kQueue;
 }
 
-/// "1024KiBx2 48.1/50.3": chunk, how many in flight, to the device and back.
-std::string ChunksText(const std::vector<gpu::ChunkBandwidth>& chunks) {
-  std::string text;
-  for (const gpu::ChunkBandwidth& chunk : chunks) {
-    absl::StrAppendFormat(&text, "%s%dKiBx%d %.1f/%.1f", text.empty() ? "" : ", ", chunk.chunk_bytes >> 10,
-                          chunk.window, chunk.to_device * 1e-9, chunk.to_host * 1e-9);
-  }
-  return text;
-}
-
-/// "512KiB 18.2/20.1 17.9/19.0": size, engine and kernel to the device, and back.
-std::string CopiesText(const std::vector<gpu::CopyDuration>& copies) {
-  std::string text;
-  for (const gpu::CopyDuration& copy : copies) {
-    absl::StrAppendFormat(
-        &text, "%s%dKiB %.1f/%.1f %.1f/%.1f", text.empty() ? "" : ", ", copy.size_bytes >> 10,
-        absl::ToDoubleMicroseconds(copy.engine_to_device), absl::ToDoubleMicroseconds(copy.kernel_to_device),
-        absl::ToDoubleMicroseconds(copy.engine_to_host), absl::ToDoubleMicroseconds(copy.kernel_to_host));
-  }
-  return text;
-}
-
 }  // namespace
 
 DeviceLanes::DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock,
@@ -94,7 +71,7 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
   lanes->responses_ = std::move(responses);
   lanes->slot_wait_ = config.slot_wait;
   lanes->timeline_ = std::make_unique<gpu::Timeline>(static_cast<size_t>(config.trace_records), clock);
-  SLUICE_RETURN_IF_ERROR(lanes->TuneTransfers(config));
+  SLUICE_ASSIGN_OR_RETURN(lanes->transfer_tuning_, TuneTransfers(*lanes->device_, config, clock));
   lanes->gate_ = std::make_unique<gpu::Gate>(gpu::GateOptions{.compute_window = config.compute_window,
                                                               .handover = config.unit_handover,
                                                               .copy_window = lanes->transfer_tuning_.copy_window,
@@ -104,32 +81,6 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
   SLUICE_RETURN_IF_ERROR(lanes->CreateLanes(config, expiry, spin));
   lanes->StartThreads(config, spin);
   return lanes;
-}
-
-absl::Status DeviceLanes::TuneTransfers(const ServerConfig& config) {
-  const bool wanted = config.copy_chunk_bytes == 0 || config.copy_window == 0 || config.transfer_kernel_bytes == 0;
-  if (wanted) {
-    SLUICE_ASSIGN_OR_RETURN(const gpu::TransferCalibration measured, gpu::CalibrateTransfers(*device_, clock_));
-    transfer_tuning_ = measured.tuning;
-    if (!measured.chunks.empty()) {
-      Log(Severity::kInfo, "transfers measured",
-          {{"device", device_->info().name},
-           {"in_out_gb_per_second", ChunksText(measured.chunks)},
-           {"engine_kernel_in_out_us", CopiesText(measured.copies)}});
-    }
-  }
-  if (config.copy_chunk_bytes != 0) transfer_tuning_.chunk_bytes = static_cast<size_t>(config.copy_chunk_bytes);
-  if (config.copy_window != 0) transfer_tuning_.copy_window = config.copy_window;
-  if (config.transfer_kernel_bytes != 0) {
-    transfer_tuning_.kernel_bytes = static_cast<size_t>(config.transfer_kernel_bytes);
-  }
-  if (device_->info().unified_memory) return absl::OkStatus();
-  Log(Severity::kInfo, "transfers tuned",
-      {{"device", device_->info().name},
-       {"chunk_bytes", transfer_tuning_.chunk_bytes},
-       {"copy_window", transfer_tuning_.copy_window},
-       {"kernel_bytes", transfer_tuning_.kernel_bytes}});
-  return absl::OkStatus();
 }
 
 absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry,

@@ -102,7 +102,6 @@ class DeviceLanes {
 
   DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock, metrics::Metrics& metrics);
   static size_t Index(RequestClass request_class) { return static_cast<size_t>(request_class); }
-  absl::Status TuneTransfers(const ServerConfig& config);
   absl::Status CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry, const SpinBudget& spin);
   absl::Status CheckPriorities() const;
   absl::Status OutcomeStatus(const ExecutionOutcome& outcome) const;

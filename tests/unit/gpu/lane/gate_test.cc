@@ -523,48 +523,5 @@ TEST_F(GateTest, AnArmedWaiterIsWokenByWhateverMayOpenTheGate) {
   EXPECT_TRUE(WokenWithoutWaiting(waiter, gate_));
 }
 
-class GateWithHandoverTest : public GateTest {
- protected:
-  static GateOptions Options() {
-    GateOptions options;
-    options.batch_min_share = 0;
-    options.handover = Microseconds(15);
-    return options;
-  }
-  GateWithHandoverTest() : GateTest(Options()) {}
-};
-
-TEST_F(GateWithHandoverTest, SuccessorOfALongUnitIsGrantedShortlyBeforeItsEnd) {
-  // Goal: units that do not fit into the window together follow each other without a pause, and there are never three.
-  // Method: ask before, at and after the moment when 15 of 50 us are left; the second one runs from the end of the
-  // first.
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 50, 0));
-  EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 50, 34));
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 50, 35));
-  EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 50, 49));
-  Complete(Engine::kCompute, kBatch, 50, 52);
-  EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 50, 52 + 34));
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 50, 52 + 35));
-}
-
-TEST_F(GateWithHandoverTest, TokensComeBeforeTheHandover) {
-  // Goal: rule 1 holds for a successor too. Method: a token that will be ready before the successor would be over, and
-  // one that is on the device.
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 50, 0));
-  const GateToken token = gate_.Announce(At(30), At(90));
-  EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 50, 40));
-  gate_.EnterDevice(token);
-  EXPECT_FALSE(Granted(Engine::kCompute, kBatch, 5, 45));
-  gate_.Release(token, true);
-  EXPECT_TRUE(Granted(Engine::kCompute, kBatch, 50, 46));
-}
-
-TEST_F(GateWithHandoverTest, CopiesHaveNone) {
-  // Goal: the copy engines' window counts chunks and nothing else. Method: a third one, long after the first two.
-  EXPECT_TRUE(Granted(Engine::kHostToDevice, kBatch, 20, 0));
-  EXPECT_TRUE(Granted(Engine::kHostToDevice, kBatch, 20, 0));
-  EXPECT_FALSE(Granted(Engine::kHostToDevice, kBatch, 20, 1'000));
-}
-
 }  // namespace
 }  // namespace sluice::gpu
