@@ -55,7 +55,7 @@ class Chain {
   absl::Status RunLoad(double load, absl::Duration device_time, Time end);
 
  private:
-  absl::Status RunRound(PhaseSpec both, Measured& measured);
+  absl::Status RunRound(const PhaseSpec& both, Measured& measured);
   void AddRow(double load, const char* what, const std::vector<Sample>& samples);
   void Report(double load, double rate, const Measured& measured);
 
@@ -97,11 +97,8 @@ absl::Status Chain::RunLoad(double load, absl::Duration device_time, Time end) {
   return absl::OkStatus();
 }
 
-absl::Status Chain::RunRound(PhaseSpec both, Measured& measured) {
-  PhaseSpec latency_only = both;
-  latency_only.neighbour.reset();
-  PhaseSpec batch_only = both;
-  batch_only.latency.reset();
+absl::Status Chain::RunRound(const PhaseSpec& both, Measured& measured) {
+  const PhaseSpec latency_only = both.LatencyOnly(), batch_only = both.NeighbourOnly();
   SLUICE_ASSIGN_OR_RETURN(const PhaseResult alone, RunPhase(house_, latency_only, report_));
   SLUICE_ASSIGN_OR_RETURN(const PhaseResult mixed, RunPhase(house_, both, report_));
   SLUICE_ASSIGN_OR_RETURN(const PhaseResult batch, RunPhase(house_, batch_only, report_));

@@ -75,10 +75,7 @@ absl::Status Direction::Run(House& house, Time end) {
 }
 
 absl::Status Direction::RunRound(House& house, const PhaseSpec& both) {
-  PhaseSpec latency_only = both;
-  latency_only.neighbour.reset();
-  PhaseSpec batch_only = both;
-  batch_only.latency.reset();
+  const PhaseSpec latency_only = both.LatencyOnly(), batch_only = both.NeighbourOnly();
   SLUICE_ASSIGN_OR_RETURN(const PhaseResult batch, RunPhase(house, batch_only, report_));
   SLUICE_ASSIGN_OR_RETURN(const PhaseResult latency, RunPhase(house, latency_only, report_));
   SLUICE_ASSIGN_OR_RETURN(const PhaseResult mixed, RunPhase(house, both, report_));

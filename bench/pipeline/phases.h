@@ -23,6 +23,18 @@ struct PhaseSpec {
   int neighbour_requests = 1;  ///< In flight.
   absl::Duration warmup;       ///< Not counted, before:
   absl::Duration length;
+
+  /// The same phase with one of the two alone.
+  PhaseSpec LatencyOnly() const {
+    PhaseSpec only = *this;
+    only.neighbour.reset();
+    return only;
+  }
+  PhaseSpec NeighbourOnly() const {
+    PhaseSpec only = *this;
+    only.latency.reset();
+    return only;
+  }
 };
 
 struct PhaseResult {

@@ -19,15 +19,28 @@ ClientOptions ConnectionFlags::ToOptions() const {
   return options;
 }
 
-void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
-  command.add_option("-u,--url", flags.address, "Address of the server, host:port")->capture_default_str();
+namespace {
+
+void AddFlags(CLI::App& command, ConnectionFlags& flags, const std::string& url, const std::string& deadline) {
+  command.add_option("-u,--url", flags.address, url)->capture_default_str();
   command.add_option("--connect-timeout-ms", flags.connect_timeout_ms, "Longest wait for the connection")
       ->capture_default_str()
       ->check(CLI::Range(1, 600'000));
-  command.add_option("--deadline-ms", flags.deadline_ms, "Deadline of each call")
+  command.add_option("--deadline-ms", flags.deadline_ms, deadline)
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400'000));
   command.footer("Exit codes: 0 success, 1 failed, 2 wrong usage, 3 server unreachable.");
+}
+
+}  // namespace
+
+void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
+  AddFlags(command, flags, "Address of the server, host:port", "Deadline of each call");
+}
+
+void AddHttpConnectionFlags(CLI::App& command, ConnectionFlags& flags, const std::string& deadline) {
+  flags.address = "localhost:8002";
+  AddFlags(command, flags, "Metrics port of the server, host:port", deadline);
 }
 
 void PrintJson(const nlohmann::json& document) {

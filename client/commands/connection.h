@@ -24,6 +24,8 @@ struct ConnectionFlags {
 };
 
 void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags);
+/// The same for commands that ask the metrics port, whose address is then the default; `deadline` says of what.
+void AddHttpConnectionFlags(CLI::App& command, ConnectionFlags& flags, const std::string& deadline);
 
 /// Writes the error to stderr, or as {"error": ...} to stdout when JSON is asked for.
 void PrintError(const ConnectionFlags& flags, const absl::Status& status);

@@ -71,24 +71,15 @@ int RunInspect(const InspectFlags& flags) {
 
 void AddInspectCommand(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<InspectFlags>();
-  flags->connection.address = "localhost:8002";
   CLI::App* command = app.add_subcommand(
       "inspect", "Show what a loaded model became: plans, units, kernels and their times, memory, graph");
   command->add_option("model", flags->model, "Name of the model")->required();
   command->add_option("--model-version", flags->version, "Version; default the newest that is ready");
-  command->add_option("-u,--url", flags->connection.address, "Metrics port of the server, host:port")
-      ->capture_default_str();
+  AddHttpConnectionFlags(*command, flags->connection, "Longest wait for the answer");
   command->add_flag("--units", flags->view.all_units, "All units of the batch plan, not only the longest");
   command->add_flag("--kernels", flags->view.kernels, "And all its kernels");
   command->add_flag("--graph", flags->view.graph, "And the graph: before passes | after passes");
-  command->add_option("--connect-timeout-ms", flags->connection.connect_timeout_ms, "Longest wait for the connection")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 600'000));
-  command->add_option("--deadline-ms", flags->connection.deadline_ms, "Longest wait for the answer")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 86'400'000));
   command->add_flag("--json", flags->connection.json, "Print everything as JSON, as the server gives it");
-  command->footer("Exit codes: 0 success, 1 failed, 2 wrong usage, 3 server unreachable.");
   command->callback([flags, &exit_code] { exit_code = RunInspect(*flags); });
 }
 

@@ -145,23 +145,14 @@ int RunTrace(const TraceFlags& flags) {
 
 void AddTraceCommand(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TraceFlags>();
-  flags->connection.address = "localhost:8002";
   CLI::App* command = app.add_subcommand(
       "trace", "Record what the server's devices do for some seconds, as a Chrome trace, and summarise it");
-  command->add_option("-u,--url", flags->connection.address, "Metrics port of the server, host:port")
-      ->capture_default_str();
+  AddHttpConnectionFlags(*command, flags->connection, "Longest silence after the recording");
   command->add_option("--seconds", flags->seconds, "How long to record")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 60.0));
   command->add_option("-o,--output", flags->output, "File for the trace; - is standard output")->capture_default_str();
-  command->add_option("--connect-timeout-ms", flags->connection.connect_timeout_ms, "Longest wait for the connection")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 600'000));
-  command->add_option("--deadline-ms", flags->connection.deadline_ms, "Longest silence after the recording")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 86'400'000));
   command->add_flag("--json", flags->connection.json, "Print the summary as JSON");
-  command->footer("Exit codes: 0 success, 1 failed, 2 wrong usage, 3 server unreachable.");
   command->callback([flags, &exit_code] { exit_code = RunTrace(*flags); });
 }
 

@@ -321,18 +321,6 @@ absl::StatusOr<ModelSettings> MakeModelSettings(absl::string_view name, const Pa
   return settings;
 }
 
-std::vector<model::Bucket> ModelSettings::PlanBuckets() const {
-  std::vector<model::Bucket> buckets;
-  for (const std::vector<model::Shape>& shapes : shape_buckets) {
-    if (max_batch_size == 0) buckets.push_back({shapes});
-    for (const int64_t rows : batch_buckets) {
-      model::Bucket& bucket = buckets.emplace_back(model::Bucket{shapes});
-      for (model::Shape& shape : bucket.input_shapes) shape.insert(shape.begin(), rows);
-    }
-  }
-  return buckets;
-}
-
 std::shared_ptr<const ServedModel> ModelSettings::MakeServedModel(ModelId id, int64_t version) const {
   auto served = std::make_shared<ServedModel>();
   served->id = id;

@@ -46,8 +46,6 @@ struct ModelSettings {
   std::vector<int> gpus;              ///< instance_group.gpus; empty: any.
   std::vector<std::string> warnings;  ///< Settings that are read but change nothing here; for the log.
 
-  /// The shapes plans are built for: each shape bucket with each batch bucket.
-  std::vector<model::Bucket> PlanBuckets() const;
   /// The snapshot that requests hold.
   std::shared_ptr<const ServedModel> MakeServedModel(ModelId id, int64_t version) const;
 };

@@ -96,15 +96,25 @@ void ExpectMatchesReference(Case& c, std::mt19937& random, double tolerance = 2e
   }
 }
 
-// Goal: shapes that real models have, and corners of layouts, agree with the formula. Method: each by both libraries.
-TEST(Conv, MatchesFormulaOnChosenShapes) {
-  std::mt19937 random(1);
-  const auto check = [&](ConvDescription d, Dims weights, bool bias) {
+/// Fills a case of these shapes and compares it with the formula.
+class Checker {
+ public:
+  explicit Checker(uint32_t seed, double tolerance = 2e-5) : random_(seed), tolerance_(tolerance) {}
+  void operator()(ConvDescription d, Dims weights, bool bias) {
     Case c;
     c.description = std::move(d);
-    FillCase(c, std::move(weights), bias, random);
-    ExpectMatchesReference(c, random);
-  };
+    FillCase(c, std::move(weights), bias, random_);
+    ExpectMatchesReference(c, random_, tolerance_);
+  }
+
+ private:
+  std::mt19937 random_;
+  const double tolerance_;
+};
+
+// Goal: shapes that real models have, and corners of layouts, agree with the formula. Method: each by both libraries.
+TEST(Conv, MatchesFormulaOnChosenShapes) {
+  Checker check(1);
   check({.input = {2, 16, 24, 1}}, {24, 16, 5, 1}, false);  // Magika's: nothing to the side
   check({.input = {1, 3, 17, 19}, .strides = {2, 2}, .pads_begin = {3, 3}, .pads_end = {3, 3}}, {8, 3, 7, 7}, true);
   check({.input = {1, 16, 7, 7}, .residual = true, .activation = Activation::kRelu}, {40, 16, 1, 1}, true);
@@ -122,13 +132,7 @@ TEST(Conv, MatchesFormulaOnChosenShapes) {
 // Goal: few elements of deep layers, which a backend may unfold into a matrix product, agree with the formula. Method:
 // against it, with and without strides, dilations, pads that differ, residual; pointwise ones for one and two images.
 TEST(Conv, MatchesFormulaOnDeepLayersOfFewElements) {
-  std::mt19937 random(33);
-  const auto check = [&](ConvDescription d, Dims weights, bool bias) {
-    Case c;
-    c.description = std::move(d);
-    FillCase(c, std::move(weights), bias, random);
-    ExpectMatchesReference(c, random, 1e-4);  // sums of up to 2,304 products
-  };
+  Checker check(33, 1e-4);  // sums of up to 2,304 products
   constexpr Activation kRelu = Activation::kRelu;
   const Dims one = {1, 1};
   check({.input = {2, 256, 7, 7}, .pads_begin = one, .pads_end = one, .activation = kRelu}, {256, 256, 3, 3}, true);
@@ -147,13 +151,7 @@ TEST(Conv, MatchesFormulaOnDeepLayersOfFewElements) {
 // Goal: what backends treat each in its own way: pads that differ or exceed the kernel, groups, one and three
 // dimensions, and each of bias, residual and activation with and without the others. Method: against the formula.
 TEST(Conv, MatchesFormulaOnShapesThatBackendsTellApart) {
-  std::mt19937 random(21);
-  const auto check = [&](ConvDescription d, Dims weights, bool bias) {
-    Case c;
-    c.description = std::move(d);
-    FillCase(c, std::move(weights), bias, random);
-    ExpectMatchesReference(c, random);
-  };
+  Checker check(21);
   constexpr Activation kRelu = Activation::kRelu;
   for (const bool bias : {false, true}) {
     for (const bool residual : {false, true}) {
@@ -198,13 +196,7 @@ TEST(Conv, MatchesFormulaOnShapesThatBackendsTellApart) {
 
 // Goal: sizes at which backends choose other algorithms. Method: against the formula.
 TEST(Conv, MatchesFormulaOnLargerShapes) {
-  std::mt19937 random(22);
-  const auto check = [&](ConvDescription d, Dims weights, bool bias) {
-    Case c;
-    c.description = std::move(d);
-    FillCase(c, std::move(weights), bias, random);
-    ExpectMatchesReference(c, random);
-  };
+  Checker check(22);
   constexpr Activation kRelu = Activation::kRelu;
   check({.input = {1, 64, 28, 28}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .activation = kRelu}, {32, 64, 3, 3},
         true);

@@ -119,18 +119,6 @@ TEST(ModelSettingsTest, OpenDimensionsAreFixedByTheConfig) {
   EXPECT_THAT(settings.outputs[0].dims, ElementsAre(-1, -1, 5));
 }
 
-TEST(ModelSettingsTest, PlanBucketsCoverEveryBatchBucket) {
-  // Goal: what is built is what is served. Method: batched and unbatched models.
-  const std::vector<model::Bucket> buckets = Make("max_batch_size: 2").PlanBuckets();
-  ASSERT_THAT(buckets, SizeIs(2));
-  EXPECT_THAT(buckets[0].input_shapes, ElementsAre(ElementsAre(1, 3, 8, 8), ElementsAre(1, 8)));
-  EXPECT_THAT(buckets[1].input_shapes, ElementsAre(ElementsAre(2, 3, 8, 8), ElementsAre(2, 8)));
-  const model::Signature fixed = {.inputs = {{"x", DataType::kFp32, {1, 4}}}, .outputs = {{"y", DataType::kFp32, {1}}}};
-  const std::vector<model::Bucket> one = Make("", fixed).PlanBuckets();
-  ASSERT_THAT(one, SizeIs(1));
-  EXPECT_THAT(one[0].input_shapes, ElementsAre(ElementsAre(1, 4)));
-}
-
 TEST(ModelSettingsTest, TheDefaultClassHasOneOrder) {
   // Goal: sluice.default_class, then optimization.priority, then standard. Method: each alone and both together.
   const std::string batch = "parameters { key: 'sluice.default_class' value { string_value: 'batch' } }";
