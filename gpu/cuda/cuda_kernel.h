@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,12 @@
 struct cudnnContext;  // What cudnnHandle_t points to. Only callers of cuDNN include its header.
 
 namespace sluice::gpu::cuda {
+
+/// The multiple that pieces of a workspace begin on, so that libraries find theirs aligned.
+inline constexpr size_t kWorkspaceAlignment = 256;
+inline size_t AlignWorkspace(size_t size_bytes) {
+  return (size_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
 
 /// A kernel of a CUDA device. Submit is called by Device::Launch, with the device current on the thread: it enqueues to
 /// `stream`, and to nothing else, allocates nothing, synchronises nothing, and is capturable. The stream may be under

@@ -13,6 +13,7 @@
 namespace sluice::gpu::cuda {
 
 class MathLibraries;
+class MatMulChoices;
 
 /// Kernels of one CUDA device; a family that is not named here is UNIMPLEMENTED as inherited. Preparing loads the
 /// device code, which CUDA otherwise does at the first launch: not on a request's path, and not inside a capture. Walks
@@ -22,8 +23,8 @@ class CudaKernelLibrary final : public KernelLibrary {
   explicit CudaKernelLibrary(int ordinal);
   ~CudaKernelLibrary() override;
 
-  /// FP32 without rounding of inputs (no TF32): cuBLASLt, and own kernels for up to four rows. FP64, INT32 and INT64 by
-  /// own kernels, with alpha and beta 1 and no activation.
+  /// FP32 without rounding of inputs (no TF32): cuBLASLt, whose algorithms are tried here, and own kernels for up to
+  /// four rows. FP64, INT32 and INT64 by own kernels, with alpha and beta 1 and no activation.
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description) override;
   /// FP32 without rounding of inputs: cuDNN, whose algorithms are tried here on a stream of their own, once each.
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description) override;
@@ -55,6 +56,7 @@ class CudaKernelLibrary final : public KernelLibrary {
  private:
   const int ordinal_;
   const std::unique_ptr<MathLibraries> math_;
+  const std::unique_ptr<MatMulChoices> matmul_choices_;
 };
 
 /// Enqueues one write of the device's clock to `out`; for the device's own use.

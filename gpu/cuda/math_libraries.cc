@@ -9,6 +9,7 @@
 #include "gpu/cuda/cuda_library.h"
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/cuda/math_status.h"
+#include "gpu/kernels/cuda_matmul_ways.h"
 
 namespace sluice::gpu::cuda {
 
@@ -96,7 +97,10 @@ absl::StatusOr<int> MathLibraries::MultiprocessorCount() {
 }
 
 CudaKernelLibrary::CudaKernelLibrary(int ordinal)
-    : KernelLibrary(Backend::kCuda), ordinal_(ordinal), math_(std::make_unique<MathLibraries>(ordinal)) {}
+    : KernelLibrary(Backend::kCuda),
+      ordinal_(ordinal),
+      math_(std::make_unique<MathLibraries>(ordinal)),
+      matmul_choices_(std::make_unique<MatMulChoices>(ordinal)) {}
 CudaKernelLibrary::~CudaKernelLibrary() = default;
 
 bool CudaKernelLibrary::uses_cudnn() const { return math_->uses_cudnn(); }

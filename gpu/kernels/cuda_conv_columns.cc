@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/status_macros.h"
+#include "gpu/cuda/cuda_kernel.h"
 
 namespace sluice::gpu::cuda {
 namespace {

@@ -12,12 +12,6 @@
 
 namespace sluice::gpu::cuda {
 
-/// The multiple that pieces of a workspace begin on, so that libraries find theirs aligned.
-inline constexpr size_t kWorkspaceAlignment = 256;
-inline size_t AlignWorkspace(size_t size_bytes) {
-  return (size_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-}
-
 /// Addresses of one launch; bias and residual may be null.
 struct ConvOperands {
   const float* input = nullptr;

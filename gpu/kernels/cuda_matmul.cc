@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: which of cuBLASLt (cuda_matmul_lt.h) and our kernels (cuda_matmul_kernels.h) does which.
+// Matrix products: which of cuBLASLt (cuda_matmul_ways.h) and our kernels (cuda_matmul_kernels.h) does which.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_kernel.h"
@@ -19,8 +20,8 @@
 #include "gpu/cuda/math_libraries.h"
 #include "gpu/kernels/cuda_constant.h"
 #include "gpu/kernels/cuda_matmul_kernels.h"
-#include "gpu/kernels/cuda_matmul_lt.h"
 #include "gpu/kernels/cuda_matmul_shape.h"
+#include "gpu/kernels/cuda_matmul_ways.h"
 #include "gpu/kernels/geometry.h"
 
 namespace sluice::gpu::cuda {
@@ -76,7 +77,7 @@ class ProductKernel : public CudaKernel {
   }
 
  protected:
-  ProductKernel(Parts parts, const char* by, size_t workspace_bytes)
+  ProductKernel(Parts parts, absl::string_view by, size_t workspace_bytes)
       : CudaKernel(absl::StrCat(parts.name, " (", by, ")"), workspace_bytes), parts_(std::move(parts)) {}
 
  private:
@@ -113,21 +114,14 @@ class FewRowsKernel final : public ProductKernel<float> {
 
 class LtKernel final : public ProductKernel<float> {
  public:
-  LtKernel(Parts parts, const LtProduct& product, const MatMulShape& shape)
-      : ProductKernel(std::move(parts),
-                      product.leaves_c() || product.leaves_activation() ? "cuBLASLt, then C" : "cuBLASLt",
-                      product.workspace_bytes()),
-        product_(product),
-        after_(shape) {}
+  LtKernel(Parts parts, const MatMulWay& way)
+      : ProductKernel(std::move(parts), way.name(), way.workspace_bytes()), way_(way) {}
 
  private:
   absl::Status Multiply(cudaStream_t stream, const Launched<float>& launched, DeviceSpan workspace) const override {
-    SLUICE_RETURN_IF_ERROR(product_.Submit(stream, launched.a, launched.b, launched.c, launched.out, workspace));
-    if (!product_.leaves_c() && !product_.leaves_activation()) return absl::OkStatus();
-    return SubmitAddC(stream, after_, product_.leaves_c() ? launched.c : nullptr, launched.out);
+    return way_.Submit(stream, launched.a, launched.b, launched.c, launched.out, workspace);
   }
-  const LtProduct product_;
-  const MatMulShape after_;
+  const MatMulWay way_;
 };
 
 /// [depth, columns] as [columns, depth]. Bytes of a file need not be aligned.
@@ -205,8 +199,8 @@ absl::StatusOr<std::unique_ptr<Kernel>> MakeTiles(int ordinal, const MatMulDescr
   return std::make_unique<TilesKernel<T>>(std::move(parts), operands.shape);
 }
 
-absl::StatusOr<std::unique_ptr<Kernel>> MakeFloat(int ordinal, MathLibraries& math, const MatMulDescription& d,
-                                                  const MatMulGeometry& geometry) {
+absl::StatusOr<std::unique_ptr<Kernel>> MakeFloat(int ordinal, MathLibraries& math, MatMulChoices& choices,
+                                                  const MatMulDescription& d, const MatMulGeometry& geometry) {
   SLUICE_ASSIGN_OR_RETURN(MatMulOperands operands, MakeMatMulOperands(d, geometry));
   MatMulShape& shape = operands.shape;
   SLUICE_ASSIGN_OR_RETURN(auto parts, MakeParts<float>(d, geometry));
@@ -225,11 +219,8 @@ absl::StatusOr<std::unique_ptr<Kernel>> MakeFloat(int ordinal, MathLibraries& ma
   }
   if (parts.out_bytes > 0) {
     SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, math.CublasLt());
-    SLUICE_ASSIGN_OR_RETURN(const std::optional<LtProduct> product, LtProduct::Make(handle, operands));
-    if (product.has_value()) {
-      SLUICE_RETURN_IF_ERROR(LoadAddC(ordinal));
-      return std::make_unique<LtKernel>(std::move(parts), *product, shape);
-    }
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<MatMulWay> way, choices.Choose(handle, operands));
+    if (way.has_value()) return std::make_unique<LtKernel>(std::move(parts), *way);
   }
   SLUICE_RETURN_IF_ERROR(LoadTiles<float>(ordinal));
   return std::make_unique<TilesKernel<float>>(std::move(parts), shape);
@@ -241,7 +232,7 @@ absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareMatMul(const M
   SLUICE_ASSIGN_OR_RETURN(const MatMulGeometry geometry, MakeMatMulGeometry(description));
   switch (description.type) {
     case DataType::kFp32:
-      return MakeFloat(ordinal_, *math_, description, geometry);
+      return MakeFloat(ordinal_, *math_, *matmul_choices_, description, geometry);
     case DataType::kFp64:
       return MakeTiles<double>(ordinal_, description, geometry);
     case DataType::kInt32:

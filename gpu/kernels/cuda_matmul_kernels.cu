@@ -146,14 +146,15 @@ __global__ void __launch_bounds__(kTile* kTile) Tiles(MatMulShape shape, const T
   }
 }
 
-__global__ void AddC(MatMulShape shape, const float* c, float* out) {
+__global__ void AddC(MatMulShape shape, int64_t parts, const float* from, const float* c, float* out) {
   WaitForPrevious();
   const int64_t count = shape.batches * shape.rows * shape.columns;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
     const int64_t column = i % shape.columns;
     const int64_t row = i / shape.columns % shape.rows;
-    float value = out[i];
+    float value = from[i];
+    for (int64_t part = 1; part < parts; ++part) value += from[part * count + i];
     if (c != nullptr) {
       const int64_t offset = Locate(shape, i / shape.columns / shape.rows).c;
       value += shape.beta * c[offset + row * shape.c_row + column * shape.c_column];
@@ -247,9 +248,10 @@ template absl::Status SubmitTiles<uint64_t>(cudaStream_t, const MatMulShape&, co
 
 absl::Status LoadAddC(int ordinal) { return LoadKernel(ordinal, AddC); }
 
-absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, const float* c, float* out) {
-  LaunchAfterPrevious(AddC, BlocksFor(shape.batches * shape.rows * shape.columns), kBlockThreads, stream, shape, c,
-                      out);
+absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, int64_t parts, const float* from, const float* c,
+                        float* out) {
+  LaunchAfterPrevious(AddC, BlocksFor(shape.batches * shape.rows * shape.columns), kBlockThreads, stream, shape, parts,
+                      from, c, out);
   return SLUICE_CUDA_STATUS(cudaGetLastError());
 }
 

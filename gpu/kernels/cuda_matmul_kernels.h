@@ -50,8 +50,11 @@ absl::Status LoadTiles(int ordinal);
 template <class T>
 absl::Status SubmitTiles(cudaStream_t stream, const MatMulShape& shape, const T* a, const T* b, const T* c, T* out);
 
-/// out = activation(out + beta * C), for results of a product that could not take C along.
+/// out = activation(sum of `parts` results that lie one after the other in `from` + beta * C), for products that could
+/// not take C along, and for those whose depth is shared among several. `from` may be `out` for one part; `c` may be
+/// null.
 absl::Status LoadAddC(int ordinal);
-absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, const float* c, float* out);
+absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, int64_t parts, const float* from, const float* c,
+                        float* out);
 
 }  // namespace sluice::gpu::cuda

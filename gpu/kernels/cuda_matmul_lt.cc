@@ -60,7 +60,7 @@ absl::Status DescribeMatrix(int64_t rows, int64_t columns, int64_t batches, int6
 bool MatricesAligned(const MatMulOperands& operands) {
   const MatMulShape& shape = operands.shape;
   constexpr int64_t kFloats = kAligned / sizeof(float);
-  if (operands.a_lead % kFloats != 0) return false;
+  if (operands.a_lead % kFloats != 0 || operands.b_lead % kFloats != 0) return false;
   if (shape.batch_rank > 0 && shape.rows * shape.columns % kFloats != 0) return false;
   for (int d = 0; d < shape.batch_rank; ++d) {
     if (shape.a_batch[d] % kFloats != 0 || shape.b_batch[d] % kFloats != 0 || shape.c_batch[d] % kFloats != 0) {
@@ -109,8 +109,8 @@ absl::Status LtProduct::Describe(const float* bias, Descriptors& to) const {
   const int64_t out_step = shape.rows * shape.columns;
   const int64_t c_step = last < 0 || !matrix_c_ ? out_step : shape.c_batch[last];
   const int64_t m = shape.rows, n = shape.columns, k = shape.depth;
-  SLUICE_RETURN_IF_ERROR(operands_.transpose_b ? DescribeMatrix(k, n, batches, b_step, &to.first)
-                                               : DescribeMatrix(n, k, batches, b_step, &to.first));
+  SLUICE_RETURN_IF_ERROR(operands_.transpose_b ? DescribeMatrix(k, n, batches, b_step, &to.first, operands_.b_lead)
+                                               : DescribeMatrix(n, k, batches, b_step, &to.first, operands_.b_lead));
   SLUICE_RETURN_IF_ERROR(operands_.transpose_a ? DescribeMatrix(m, k, batches, a_step, &to.second, operands_.a_lead)
                                                : DescribeMatrix(k, m, batches, a_step, &to.second, operands_.a_lead));
   SLUICE_RETURN_IF_ERROR(DescribeMatrix(n, m, batches, c_step, &to.c));
@@ -161,12 +161,6 @@ absl::StatusOr<std::vector<LtProduct>> LtProduct::Candidates(cublasLtHandle_t ha
     if (!products.empty()) return products;
   }
   return std::vector<LtProduct>();
-}
-
-absl::StatusOr<std::optional<LtProduct>> LtProduct::Make(cublasLtHandle_t handle, const MatMulOperands& operands) {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products, Candidates(handle, operands, /*most=*/1));
-  if (products.empty()) return std::nullopt;
-  return products.front();
 }
 
 absl::Status LtProduct::Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,

@@ -5,7 +5,6 @@
 #include <cublasLt.h>
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,9 +17,8 @@ namespace sluice::gpu::cuda {
 /// A matrix product of FP32 as cuBLASLt calls, all decided. Immutable, so that any number of threads may submit it.
 class LtProduct {
  public:
-  /// None when cuBLASLt has no way of doing it, or only in more calls than are worth it. Load time only.
-  static absl::StatusOr<std::optional<LtProduct>> Make(cublasLtHandle_t handle, const MatMulOperands& operands);
-  /// Up to `most` ways of doing it, the one that cuBLASLt expects to be fastest first.
+  /// Up to `most` ways of doing it, the one that cuBLASLt expects to be fastest first; none when it has none, or only
+  /// in more calls than are worth it. Load time only.
   static absl::StatusOr<std::vector<LtProduct>> Candidates(cublasLtHandle_t handle, const MatMulOperands& operands,
                                                            int most);
 

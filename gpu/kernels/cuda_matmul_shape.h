@@ -21,7 +21,9 @@ struct MatMulOperands {
   bool transpose_b = false;  ///< B is stored [columns, depth].
   bool one_b = false;        ///< B is one matrix, shared by all batches.
   CForm c_form = CForm::kNone;
-  int64_t a_lead = 0;  ///< Elements from one stored row of A to the next; 0: as many as it has. For cuBLASLt.
+  /// Elements from one stored row of A, and of B, to the next; 0: as many as it has. For cuBLASLt.
+  int64_t a_lead = 0;
+  int64_t b_lead = 0;
 };
 
 /// Batches that share one B are counted as more rows where C allows it; other batch dimensions are merged.

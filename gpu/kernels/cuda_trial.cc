@@ -24,6 +24,18 @@ absl::Status TrialMemory::Allocate(size_t size_bytes) {
   return SLUICE_CUDA_STATUS(cudaMallocAsync(&data_, std::max<size_t>(size_bytes, 1), stream_));
 }
 
+TrialStream::~TrialStream() {
+  if (stream_ != nullptr) static_cast<void>(SLUICE_CUDA_STATUS(cudaStreamDestroy(stream_)));
+}
+
+absl::Status TrialStream::Make(int ordinal) {
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaSetDevice(ordinal)));
+  int lowest = 0;
+  int highest = 0;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaDeviceGetStreamPriorityRange(&lowest, &highest)));
+  return SLUICE_CUDA_STATUS(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, lowest));
+}
+
 TrialTimer::~TrialTimer() {
   for (cudaEvent_t event : {start_, end_}) {
     if (event != nullptr) static_cast<void>(SLUICE_CUDA_STATUS(cudaEventDestroy(event)));

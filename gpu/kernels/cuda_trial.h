@@ -29,6 +29,20 @@ class TrialMemory {
   void* data_ = nullptr;
 };
 
+/// A lowest-priority stream for trials. Load time only.
+class TrialStream {
+ public:
+  TrialStream() = default;
+  TrialStream(const TrialStream&) = delete;
+  TrialStream& operator=(const TrialStream&) = delete;
+  ~TrialStream();
+  absl::Status Make(int ordinal);
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 /// Times what a caller enqueues to a stream. In a graph, since enqueuing a library call may take the host longer than
 /// the device takes to run it. Load time only; blocks.
 class TrialTimer {

@@ -160,6 +160,19 @@ TEST(MatMul, MatchesFormulaOnLargerShapes) {
   check({.a = {16, 64, 64}, .b = {16, 64, 64}, .transpose_b = true, .alpha = 0.125f});
 }
 
+// Goal: few rows of deep products, whose depth a backend may share among several. Method: every transpose and place of
+// C, depths that divide and one that does not, against the formula.
+TEST(MatMul, MatchesFormulaOnDeepShapes) {
+  std::mt19937 random(14);
+  const auto check = [&](const MatMulDescription& d) { ExpectMatchesReference(d, random); };
+  check({.a = {24, 2048}, .b = {2048, 48}, .c = Dims{48}, .activation = Activation::kRelu});
+  check({.a = {24, 2048}, .b = {40, 2048}, .transpose_b = true, .alpha = 0.5f, .beta = 2.0f, .c = Dims{24, 40}});
+  check({.a = {1024, 12}, .b = {1024, 36}, .transpose_a = true, .c = Dims{12, 1}, .activation = Activation::kRelu});
+  check({.a = {1024, 20}, .b = {28, 1024}, .transpose_a = true, .transpose_b = true});
+  check({.a = {10, 1026}, .b = {1026, 30}, .c = Dims{30}});
+  check({.a = {2, 8, 1024}, .b = {1024, 64}, .c = Dims{2, 8, 64}});
+}
+
 // Goal: any shape. Method: seeded random batches, transposes, alpha, beta and C.
 TEST(MatMul, MatchesFormulaOnRandomShapes) {
   for (unsigned seed = 0; seed < 40; ++seed) {

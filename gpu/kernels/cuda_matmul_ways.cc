@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/kernels/cuda_matmul_ways.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "gpu/cuda/cuda_kernel.h"
+#include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_matmul_kernels.h"
+#include "gpu/kernels/cuda_trial.h"
+
+namespace sluice::gpu::cuda {
+namespace {
+
+constexpr int kMostWays = 4;  // For each number of parts.
+// A result of so many elements is some 250 tiles of 64 x 64: every multiprocessor has work without parts.
+constexpr int64_t kManyElements = int64_t{1} << 20;
+constexpr int64_t kMostParts = 16;
+constexpr int64_t kLeastPartDepth = 64;
+// Operands larger than this are not worth the memory of a trial; the library's first answer is taken.
+constexpr size_t kMaxTrialBytes = size_t{1} << 30;
+// Choices are kept for this many products, which is more than a server's models have; then it starts anew.
+constexpr size_t kMaxChoices = 4096;
+
+/// One of `parts` equal pieces of the depth for each matrix of a batch; C and the activation are left out.
+MatMulOperands PartOf(const MatMulOperands& whole, int64_t parts) {
+  MatMulOperands part = whole;
+  MatMulShape& to = part.shape;
+  to.depth /= parts;
+  to.has_c = false;
+  to.relu = false;
+  part.c_form = CForm::kNone;
+  if (!part.transpose_a) part.a_lead = whole.shape.depth;
+  if (part.transpose_b) part.b_lead = whole.shape.depth;
+  to.batch_rank = 1;
+  to.batches = to.batch[0] = parts;
+  to.a_batch[0] = to.depth * to.a_depth;
+  to.b_batch[0] = to.depth * to.b_depth;
+  return part;
+}
+
+int64_t Span(int64_t rows, int64_t row, int64_t columns, int64_t column) {
+  if (rows == 0 || columns == 0) return 0;
+  return (rows - 1) * row + (columns - 1) * column + 1;
+}
+
+/// Elements from the first to the last that a product touches.
+struct Extents {
+  int64_t a = 0, b = 0, c = 0, out = 0;
+};
+Extents ExtentsOf(const MatMulShape& shape) {
+  Extents extents;
+  extents.a = Span(shape.rows, shape.a_row, shape.depth, shape.a_depth);
+  extents.b = Span(shape.depth, shape.b_depth, shape.columns, shape.b_column);
+  extents.c = Span(shape.rows, shape.c_row, shape.columns, shape.c_column);
+  for (int i = 0; i < shape.batch_rank; ++i) {
+    extents.a += (shape.batch[i] - 1) * shape.a_batch[i];
+    extents.b += (shape.batch[i] - 1) * shape.b_batch[i];
+    extents.c += (shape.batch[i] - 1) * shape.c_batch[i];
+  }
+  extents.out = shape.batches * shape.rows * shape.columns;
+  return extents;
+}
+
+/// All that Ways looks at.
+std::string KeyOf(const MatMulOperands& operands) {
+  const MatMulShape& s = operands.shape;
+  const auto steps = [&](const int64_t(&values)[kMaxBatchRank]) {
+    return absl::StrJoin(values, values + s.batch_rank, ",");
+  };
+  return absl::StrCat(s.rows, "x", s.depth, "x", s.columns, " ", operands.transpose_a, operands.transpose_b, s.has_c,
+                      s.relu, " c ", static_cast<int>(operands.c_form), ",", s.c_row, ",", s.c_column, " by ", s.alpha,
+                      ",", s.beta, " batch ", steps(s.batch), " ", steps(s.a_batch), " ", steps(s.b_batch), " ",
+                      steps(s.c_batch));
+}
+
+absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulShape& shape, const std::vector<MatMulWay>& ways) {
+  const Extents extents = ExtentsOf(shape);
+  const auto bytes = [](int64_t elements) { return AlignWorkspace(static_cast<size_t>(elements) * sizeof(float)); };
+  size_t workspace_bytes = 0;
+  for (const MatMulWay& way : ways) workspace_bytes = std::max(workspace_bytes, way.workspace_bytes());
+  const size_t a = bytes(extents.a), b = bytes(extents.b), c = bytes(extents.c), out = bytes(extents.out);
+  if (ways.size() == 1 || a + b + c + out + workspace_bytes > kMaxTrialBytes) return ways.front();
+  TrialStream stream;
+  SLUICE_RETURN_IF_ERROR(stream.Make(ordinal));
+  TrialMemory memory(stream.get());
+  SLUICE_RETURN_IF_ERROR(memory.Allocate(a + b + c + out + workspace_bytes));
+  auto* const first = memory.data();
+  // Denormals or NaNs of whoever had the memory before would not change a product's time, but zeros are certain.
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaMemsetAsync(first, 0, a + b + c + out, stream.get())));
+  const auto at = [&](size_t offset) { return reinterpret_cast<float*>(first + offset); };
+  TrialTimer timer(stream.get());
+  SLUICE_RETURN_IF_ERROR(timer.Make());
+  const MatMulWay* fastest = nullptr;
+  float least = std::numeric_limits<float>::max();
+  for (const MatMulWay& way : ways) {
+    const DeviceSpan workspace = {first + a + b + c + out, way.workspace_bytes()};
+    const auto submit = [&] {
+      return way.Submit(stream.get(), at(0), at(a), shape.has_c ? at(a + b) : nullptr, at(a + b + c), workspace);
+    };
+    // The first one loads the library's code, so that no capture does.
+    SLUICE_RETURN_IF_ERROR(submit());
+    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream.get())));
+    SLUICE_ASSIGN_OR_RETURN(const float milliseconds, timer.Milliseconds(submit));
+    if (milliseconds >= least) continue;
+    fastest = &way;
+    least = milliseconds;
+  }
+  return *fastest;
+}
+
+}  // namespace
+
+MatMulWay::MatMulWay(const MatMulShape& shape, const LtProduct& product, int64_t parts)
+    : shape_(shape), product_(product), parts_(parts) {
+  if (parts > 1) sums_bytes_ = AlignWorkspace(static_cast<size_t>(parts * shape.rows * shape.columns) * sizeof(float));
+}
+
+absl::StatusOr<std::vector<MatMulWay>> MatMulWay::Ways(cublasLtHandle_t handle, const MatMulOperands& operands) {
+  const MatMulShape& shape = operands.shape;
+  std::vector<MatMulWay> ways;
+  const int64_t elements = shape.rows * shape.columns;  // Bounded, as the result is a tensor.
+  for (int64_t parts = 1; parts <= kMostParts; parts *= 2) {
+    const bool divides = shape.depth % parts == 0 && shape.depth / parts >= kLeastPartDepth;
+    if (parts > 1 && (shape.batches > 1 || !divides || elements > kManyElements / parts)) break;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products,
+                            LtProduct::Candidates(handle, parts == 1 ? operands : PartOf(operands, parts), kMostWays));
+    for (const LtProduct& product : products) ways.push_back(MatMulWay(shape, product, parts));
+  }
+  return ways;
+}
+
+std::string MatMulWay::name() const {
+  if (parts_ > 1) return absl::StrCat("cuBLASLt, depth in ", parts_);
+  return product_.leaves_c() || product_.leaves_activation() ? "cuBLASLt, then C" : "cuBLASLt";
+}
+
+absl::Status MatMulWay::Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,
+                               DeviceSpan workspace) const {
+  const DeviceSpan library = workspace.subspan(sums_bytes_, workspace.size_bytes - sums_bytes_);
+  if (parts_ > 1) {
+    auto* const sums = reinterpret_cast<float*>(workspace.data);
+    SLUICE_RETURN_IF_ERROR(product_.Submit(stream, a, b, nullptr, sums, library));
+    return SubmitAddC(stream, shape_, parts_, sums, c, out);
+  }
+  SLUICE_RETURN_IF_ERROR(product_.Submit(stream, a, b, c, out, library));
+  if (!product_.leaves_c() && !product_.leaves_activation()) return absl::OkStatus();
+  return SubmitAddC(stream, shape_, 1, out, product_.leaves_c() ? c : nullptr, out);
+}
+
+absl::StatusOr<std::optional<MatMulWay>> MatMulChoices::Choose(cublasLtHandle_t handle,
+                                                               const MatMulOperands& operands) {
+  const std::string key = KeyOf(operands);
+  MutexLock lock(mutex_);
+  if (const auto found = chosen_.find(key); found != chosen_.end()) return found->second;
+  SLUICE_RETURN_IF_ERROR(LoadAddC(ordinal_));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<MatMulWay> ways, MatMulWay::Ways(handle, operands));
+  std::optional<MatMulWay> way;
+  if (!ways.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(way, Fastest(ordinal_, operands.shape, ways));
+  }
+  if (chosen_.size() >= kMaxChoices) chosen_.clear();
+  chosen_.emplace(key, way);
+  return way;
+}
+
+}  // namespace sluice::gpu::cuda
