@@ -20,6 +20,8 @@ namespace {
 // How long a stop flag may go unseen while the gate is closed and nothing runs.
 constexpr absl::Duration kStopPoll = absl::Milliseconds(2);
 constexpr int kMaxLatencyStreams = 64;
+// Looks at an end stamp between two questions to the driver, which alone knows of errors: some tens of microseconds.
+constexpr int kLooksPerQuery = 1024;
 
 absl::StatusOr<StageTimes> ReadStageTimes(Device& device, const Execution& execution) {
   const Slot& slot = *execution.slot;
@@ -53,7 +55,9 @@ absl::StatusOr<StageTimes> ReadStageTimes(Device& device, const Execution& execu
 /// Waits for what was issued, then answers for the execution.
 absl::StatusOr<StageTimes> Conclude(Device& device, const Execution& execution) {
   absl::Status awaited;
-  if (execution.stream) awaited = AwaitDone(device, execution.stream, *execution.slot, execution.done_recorded);
+  if (execution.stream && !execution.seen_over) {
+    awaited = AwaitDone(device, execution.stream, *execution.slot, execution.done_recorded);
+  }
   SLUICE_RETURN_IF_ERROR(execution.status);
   SLUICE_RETURN_IF_ERROR(awaited);
   return ReadStageTimes(device, execution);
@@ -110,6 +114,7 @@ class LatencyLane final : public Lane {
     const size_t index = streams_.Take();
     execution.stream = streams_.stream(index);
     execution.done_recorded = false;
+    execution.seen_over = false;
     execution.status = Issue(execution);
     if (!execution.status.ok()) {
       execution.done_recorded = device_.Record(execution.stream, execution.slot->done).ok();
@@ -119,9 +124,7 @@ class LatencyLane final : public Lane {
 
   absl::StatusOr<StageTimes> Finish(Execution& execution) override {
     if (execution.status.ok()) {
-      // The gate reopens after the last kernel: before a copy out by engine, after one by kernel.
-      const Slot& slot = *execution.slot;
-      execution.status = Await(slot.graph_copies ? slot.done : slot.kernels_done);
+      execution.status = AwaitGraph(execution);
       if (execution.status.ok()) ReleaseToken(execution);
     }
     absl::StatusOr<StageTimes> times = Conclude(device_, execution);
@@ -144,6 +147,7 @@ class LatencyLane final : public Lane {
     const StreamRef stream = execution.stream;
     const Slot& slot = *execution.slot;
     if (slot.graph_copies) {
+      slot.end_stamp().store(0, std::memory_order_relaxed);  // A launch orders it before all that the device does.
       gate_.EnterDevice(execution.token);
       execution.entered_device = true;
       SLUICE_RETURN_IF_ERROR(device_.LaunchGraph(stream, slot.graph));
@@ -166,14 +170,30 @@ class LatencyLane final : public Lane {
     return absl::OkStatus();
   }
 
-  absl::Status Await(EventRef event) {
+  /// Until the gate may reopen, which is after the last kernel: before a copy out by engine, after one by kernel.
+  absl::Status AwaitGraph(Execution& execution) {
+    const Slot& slot = *execution.slot;
+    const EventRef event = slot.graph_copies ? slot.done : slot.kernels_done;
     absl::StatusOr<bool> over = false;
-    if (polling_.fetch_add(1, std::memory_order_relaxed) < most_polling_) {
-      for (over = device_.Query(event); over.ok() && !*over; over = device_.Query(event)) CpuRelax();
-    }
+    if (polling_.fetch_add(1, std::memory_order_relaxed) < most_polling_) over = Poll(slot, event);
     polling_.fetch_sub(1, std::memory_order_relaxed);
     SLUICE_RETURN_IF_ERROR(over.status());
+    execution.seen_over = *over && slot.graph_copies;
     return *over ? absl::OkStatus() : device_.Synchronize(event);
+  }
+
+  /// Where the graph itself stamps its end, the stamp is what is looked at: a question to the driver takes locks that
+  /// the launcher wants for every unit, and an event comes some microseconds after the last byte.
+  absl::StatusOr<bool> Poll(const Slot& slot, EventRef event) {
+    while (true) {
+      for (int looks = slot.graph_copies ? kLooksPerQuery : 0; looks > 0; --looks) {
+        if (slot.end_stamp().load(std::memory_order_acquire) != 0) return true;
+        CpuRelax();
+      }
+      absl::StatusOr<bool> over = device_.Query(event);
+      if (!over.ok() || *over) return over;
+      CpuRelax();
+    }
   }
 
   void RecordGraph(const Execution& execution, const StageTimes& times) {

@@ -45,6 +45,7 @@ struct Execution {
   absl::Status status;
   StreamRef stream;            ///< Where it was issued.
   bool done_recorded = false;  ///< slot->done stands for everything that was issued.
+  bool seen_over = false;      ///< Latency: the host has seen the end of all that was issued; nothing is left to await.
   Progress progress;           ///< Standard and batch.
   bool settled = false;        ///< Batch: the launcher has let go of it. Guarded by the launcher.
   Execution* next = nullptr;   ///< Batch: the launcher's queue.

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/slot.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -11,12 +10,7 @@
 
 namespace sluice::gpu {
 
-bool WantsGraph(const Slot& slot, size_t first, size_t count) {
-  if (count > kMaxPlainLaunches) return slot.device->info().backend == Backend::kCuda;
-  const auto begin = slot.launches.begin() + static_cast<ptrdiff_t>(first);
-  return std::any_of(begin, begin + static_cast<ptrdiff_t>(count),
-                     [](const BoundLaunch& launch) { return launch.kernel->capture_only(); });
-}
+bool UnitsAreGraphs(const Device& device) { return device.info().backend == Backend::kCuda; }
 
 absl::StatusOr<Graph> CaptureLaunches(Slot& slot, size_t first, size_t count) {
   Device& device = *slot.device;
@@ -50,9 +44,8 @@ absl::Status PrepareSlot(Slot& slot, RequestClass request_class, WaitMode wait) 
     return absl::OkStatus();
   }
   slot.unit_graphs.resize(slot.units.size());
-  for (size_t i = 0; i < slot.units.size(); ++i) {
+  for (size_t i = 0; UnitsAreGraphs(device) && i < slot.units.size(); ++i) {
     const Unit& unit = slot.units[i];
-    if (!WantsGraph(slot, unit.first_launch, unit.launch_count)) continue;
     SLUICE_ASSIGN_OR_RETURN(slot.unit_graphs[i], CaptureLaunches(slot, unit.first_launch, unit.launch_count));
   }
   const size_t copy_events = device.info().unified_memory ? 0 : kMostChunksInFlight;

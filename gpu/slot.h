@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -72,24 +73,26 @@ struct Slot {
   std::vector<Event> copy_done;    ///< One a chunk in flight; the same lanes, and only where copies are real.
   Stream capture_stream;           ///< Graphs are captured here, so that library handles bound to it are the slot's.
   Graph graph;                     ///< The whole plan; latency lane only.
-  std::vector<Graph> unit_graphs;  ///< One a unit; none for a unit that is launched kernel by kernel.
+  std::vector<Graph> unit_graphs;  ///< One a unit; empty ones where units are launched kernel by kernel.
 
   const StampPage& stamps() const { return *reinterpret_cast<const StampPage*>(stamp_memory.view().data); }
+  /// The stamp of the last byte that graph_copies moves, which the device writes while the host looks.
+  std::atomic_ref<uint64_t> end_stamp() const {
+    return std::atomic_ref(reinterpret_cast<StampPage*>(stamp_memory.view().data)->copy_out_end);
+  }
 };
 
 /// Makes the slot's events and graphs, so that a request creates nothing: for the latency class one graph of the whole
-/// plan, for the others one of each unit that has more than kMaxPlainLaunches kernels or one that must be captured.
+/// plan, for the others one of each unit where those are graphs.
 /// `slot` has its device, memory, launches and, unless it is a latency slot, units. Load time only: allocates and
 /// captures. On error the slot is to be dropped; what was made goes with it. `wait` is how its events are waited for:
 /// one that blocks makes a GPU interrupt the host at each record, which is not for tens of thousands of units a second.
 absl::Status PrepareSlot(Slot& slot, RequestClass request_class, WaitMode wait = WaitMode::kBlock);
 
-/// Launching one or two kernels costs less than launching a graph of them.
-inline constexpr size_t kMaxPlainLaunches = 2;
-
 /// Captures `count` launches from `first` on as one graph, on slot.capture_stream, which is made on first use.
 absl::StatusOr<Graph> CaptureLaunches(Slot& slot, size_t first, size_t count);
-/// True when these launches are better, or only possible, as a graph.
-bool WantsGraph(const Slot& slot, size_t first, size_t count);
+/// True where units are launched as graphs: on a GPU, always. One thread launches all batch work of a device, and a
+/// call of cuBLASLt costs it 12 us (of cuDNN 200) where a graph of that call costs 3.
+bool UnitsAreGraphs(const Device& device);
 
 }  // namespace sluice::gpu

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -48,9 +49,9 @@ struct PlanOptions {
   /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is
   /// faster alone then and waits behind every batch copy. See gpu::TransferTuning.
   size_t max_transfer_bytes = size_t{2} << 20;
-  /// How the events of latency and batch slots are waited for; by standard threads always asleep (gpu::PrepareSlot).
-  gpu::WaitMode latency_wait = gpu::WaitMode::kBlock;
-  gpu::WaitMode batch_wait = gpu::WaitMode::kBlock;
+  /// How the events of each class's slots are waited for (gpu::PrepareSlot).
+  std::array<gpu::WaitMode, kRequestClassCount> waits = {gpu::WaitMode::kBlock, gpu::WaitMode::kBlock,
+                                                         gpu::WaitMode::kBlock};
 };
 
 /// What one slot allocates, in bytes.

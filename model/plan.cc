@@ -77,7 +77,6 @@ class BoundPlan final : public Plan {
     unit_firsts_ = CutUnits(device_.info().backend, profile.launches, options_.unit_target);
     for (size_t i = 0; i < unit_firsts_.size(); ++i) {
       predicted_.emplace_back(ProfiledUnit(i));
-      unit_captured_.push_back(gpu::WantsGraph(slot, unit_firsts_[i], UnitEnd(i) - unit_firsts_[i]));
     }
     return absl::OkStatus();
   }
@@ -125,7 +124,7 @@ class BoundPlan final : public Plan {
                               .launch_count = UnitEnd(i) - unit_firsts_[i],
                               .profiled = ProfiledUnit(i),
                               .predicted = predicted_[i].value(),
-                              .captured = unit_captured_[i]});
+                              .captured = gpu::UnitsAreGraphs(device_)});
     }
     result.input_bytes = layout_.input_bytes;
     result.output_bytes = layout_.output_bytes;
@@ -146,9 +145,7 @@ class BoundPlan final : public Plan {
     if (slot->graph_copies) SLUICE_RETURN_IF_ERROR(ZeroCounters(*slot));
     BindLaunches(*slot);
     if (!latency) BindUnits(*slot);
-    const gpu::WaitMode wait = latency                                 ? options_.latency_wait
-                               : request_class == RequestClass::kBatch ? options_.batch_wait
-                                                                       : gpu::WaitMode::kBlock;
+    const gpu::WaitMode wait = options_.waits[static_cast<size_t>(request_class)];
     SLUICE_RETURN_IF_ERROR(gpu::PrepareSlot(*slot, request_class, wait));
     return slot;
   }
@@ -297,7 +294,6 @@ class BoundPlan final : public Plan {
   absl::Duration profile_;
   std::vector<absl::Duration> launch_times_;
   std::vector<size_t> unit_firsts_;
-  std::vector<bool> unit_captured_;
   std::deque<MovingAverage> predicted_;  // One a unit; slots of any thread add to it.
 };
 

@@ -105,6 +105,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(InRange("host-threads", config.host_threads, 0, 256));
   SLUICE_RETURN_IF_ERROR(InRange("io-threads", config.io_threads, 1, 4));
   SLUICE_RETURN_IF_ERROR(InRange("request-threads", config.request_threads, 2, 8));
+  SLUICE_RETURN_IF_ERROR(InRange("latency-threads", config.latency_threads, 2, 8));
   SLUICE_RETURN_IF_ERROR(InRange("batch-streams", config.batch_streams, 2, 4));
   SLUICE_RETURN_IF_ERROR(InRange("max-message-bytes", static_cast<double>(config.max_message_bytes), 1024, INT32_MAX));
   SLUICE_RETURN_IF_ERROR(InRange("queue-requests", static_cast<double>(config.queue_requests), 1, 1 << 20));
@@ -177,6 +178,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--exit-timeout-secs", exit_timeout_secs, "Time for requests in flight after SIGTERM");
   app.add_option("--io-threads", config.io_threads, "Threads that read and write gRPC, 1 to 4");
   app.add_option("--request-threads", config.request_threads, "Request threads per lane, 2 to 8");
+  app.add_option("--latency-threads", config.latency_threads,
+                 "Request threads of a CUDA device's latency lane, as far as there are CPUs for each to poll on, else "
+                 "--request-threads; 2 to 8");
   app.add_option("--batch-streams", config.batch_streams, "Low-priority streams of the batch lane, 2 to 4");
   app.add_option("--max-message-bytes", config.max_message_bytes, "Largest request message");
   app.add_option("--queue-requests", config.queue_requests, "Requests that may wait, per device and class");

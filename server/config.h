@@ -27,6 +27,7 @@ struct ServerConfig {
   absl::Duration exit_timeout = absl::Seconds(30);
   int io_threads = 2;       ///< 1 to 4.
   int request_threads = 2;  ///< Per lane, 2 to 8.
+  int latency_threads = 4;  ///< The latency lane of a CUDA device gets up to so many where they may poll; 2 to 8.
   int batch_streams = 2;    ///< 2 to 4.
   int64_t max_message_bytes = INT32_MAX;
   int64_t queue_requests = 1024;           ///< Per device and class.
@@ -46,7 +47,7 @@ struct ServerConfig {
   absl::Duration unit_target = absl::Microseconds(20);
   absl::Duration unit_limit = absl::Microseconds(60);  ///< At least unit_target.
   absl::Duration compute_window = absl::Microseconds(40);
-  absl::Duration unit_handover = absl::Microseconds(15);
+  absl::Duration unit_handover = absl::Microseconds(45);
   double batch_min_share = 0.05;
   bool gate = true;
   int trace_records = 65536;  ///< Spans a device's timeline holds; 0: it never records.

@@ -8,7 +8,7 @@ constexpr int kLeastCpus = 4;
 constexpr int kKeptCpus = 2;
 }  // namespace
 
-SpinBudget MakeSpinBudget(int cpus, int cuda_devices, int latency_threads) {
+SpinBudget MakeSpinBudget(int cpus, int cuda_devices, int latency_threads, int standard_threads) {
   SpinBudget budget;
   if (cpus < kLeastCpus || cuda_devices == 0) return budget;
   int left = cpus;
@@ -22,6 +22,7 @@ SpinBudget MakeSpinBudget(int cpus, int cuda_devices, int latency_threads) {
   budget.latency_threads = 1;
   budget.io_thread = take(1, kKeptCpus);
   while (budget.latency_threads < latency_threads && take(cuda_devices, (cpus + 1) / 2)) ++budget.latency_threads;
+  budget.standard_threads = take(standard_threads * cuda_devices, (cpus + 1) / 2);
   return budget;
 }
 

@@ -15,13 +15,6 @@
 #include "server/response_pool.h"
 
 namespace sluice::bench {
-namespace {
-
-/// What the server's default of two request threads would let poll: more of them are there to copy, not to poll.
-constexpr int kMostPollingThreads = 2;
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<House>> House::Create(const server::ServerConfig& config) {
   std::unique_ptr<House> house(new House(config));
   SLUICE_RETURN_IF_ERROR(house->Start());
@@ -35,8 +28,8 @@ absl::Status House::Start() {
   SLUICE_RETURN_IF_ERROR(server::ValidateConfig(config));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<server::DeviceSpec> specs, server::ResolveDevices(config));
   const bool cuda = specs.front().backend == gpu::Backend::kCuda;
-  spin_ = server::MakeSpinBudget(server::UsableCpuCount(), cuda ? 1 : 0,
-                                 std::min(config_.request_threads, kMostPollingThreads));
+  spin_ =
+      server::MakeSpinBudget(server::UsableCpuCount(), cuda ? 1 : 0, config_.latency_threads, config_.request_threads);
   metrics_ = std::make_unique<metrics::Metrics>(metrics::MetricsOptions{.devices = {specs.front().Name()}});
   SLUICE_ASSIGN_OR_RETURN(host_memory_, server::MakeHostMemoryBudget(config_.pinned_memory_limit));
   SLUICE_ASSIGN_OR_RETURN(
@@ -74,9 +67,12 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
   const server::RepositoryVersion& version = found->versions.back();
   SLUICE_RETURN_IF_ERROR(version.status);
   SLUICE_ASSIGN_OR_RETURN(auto model, model::LoadOnnxModel(version.path));
-  SLUICE_ASSIGN_OR_RETURN(server::ModelSettings settings,
-                          server::MakeModelSettings(name, found->config.has_value() ? &*found->config : nullptr,
-                                                    model->signature(), server::SettingsOptions{.has_gpu = cuda()}));
+  SLUICE_ASSIGN_OR_RETURN(
+      server::ModelSettings settings,
+      server::MakeModelSettings(
+          name, found->config.has_value() ? &*found->config : nullptr, model->signature(),
+          server::SettingsOptions{.has_gpu = cuda(),
+                                  .latency_slots = server::LatencyThreads(spin_, config_.request_threads)}));
   if (variant.uncut) settings.slots = {0, 0, settings.slots[static_cast<size_t>(RequestClass::kBatch)]};
   if (variant.batch_slots > 0) settings.slots[static_cast<size_t>(RequestClass::kBatch)] = variant.batch_slots;
   // A version each: the same model loaded again has counters of its own.

@@ -45,7 +45,7 @@ struct Flags {
   std::string json_file;
   std::string stages, copies_in, copies_out, neighbour;
   std::vector<std::string> cut;
-  double phase_seconds = 1.5, limit_seconds = 80, unit_target_us = 20, compute_window_us = 40;
+  double phase_seconds = 1.5, limit_seconds = 80, unit_target_us = 20, compute_window_us = 40, unit_handover_us = 45;
 };
 
 /// "MODEL" or "MODEL:ROWS".
@@ -108,6 +108,7 @@ void AddFlags(CLI::App& app, Flags& flags, Settings& settings) {
       ->capture_default_str();
   app.add_option("--unit-target-us", flags.unit_target_us, "As of sluice-server")->capture_default_str();
   app.add_option("--compute-window-us", flags.compute_window_us, "As of sluice-server")->capture_default_str();
+  app.add_option("--unit-handover-us", flags.unit_handover_us, "As of sluice-server")->capture_default_str();
   app.add_option("--copies-threads", settings.copies_threads, "Request threads of the case copies")
       ->check(CLI::Range(2, 8))
       ->capture_default_str();
@@ -152,6 +153,7 @@ void Complete(Flags& flags, Settings& settings) {
   settings.limit = absl::Seconds(flags.limit_seconds);
   settings.server.unit_target = absl::Microseconds(flags.unit_target_us);
   settings.server.compute_window = absl::Microseconds(flags.compute_window_us);
+  settings.server.unit_handover = absl::Microseconds(flags.unit_handover_us);
 }
 
 bool WriteJson(const std::string& path, const nlohmann::ordered_json& document) {

@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
                                                               .enabled = config.gate});
   lanes->gate_->SetTimeline(lanes->timeline_.get());
   SLUICE_RETURN_IF_ERROR(lanes->CreateLanes(config, expiry, spin));
-  lanes->StartThreads(config, spin);
+  lanes->StartThreads(spin);
   return lanes;
 }
 
@@ -87,13 +87,16 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
                                       const SpinBudget& spin) {
   const bool on_gpu = device_->info().backend == gpu::Backend::kCuda;
   launcher_polls_ = on_gpu && spin.launchers;
-  latency_polls_ = on_gpu && spin.latency_threads >= config.request_threads;
+  request_threads_ = config.request_threads;
+  latency_threads_ = on_gpu ? LatencyThreads(spin, request_threads_) : request_threads_;
+  standard_polls_ = on_gpu && spin.standard_threads;
+  latency_polls_ = on_gpu && spin.latency_threads >= latency_threads_;
   SLUICE_ASSIGN_OR_RETURN(launcher_, gpu::Launcher::Create(*device_, *gate_, clock_,
                                                            {.stream_count = config.batch_streams,
                                                             .spin = launcher_polls_,
                                                             .timeline = timeline_.get(),
                                                             .chunk_bytes = transfer_tuning_.chunk_bytes}));
-  const gpu::LaneOptions lane_options = {.latency_streams = config.request_threads,
+  const gpu::LaneOptions lane_options = {.latency_streams = latency_threads_,
                                          .polling_threads = on_gpu ? spin.latency_threads : 0,
                                          .timeline = timeline_.get(),
                                          .chunk_bytes = transfer_tuning_.chunk_bytes};
@@ -115,7 +118,7 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
     options.request_class = request_class;
     options.max_requests = static_cast<size_t>(config.queue_requests);
     options.max_bytes = static_cast<size_t>(config.queue_bytes);
-    options.max_concurrent_executions = config.request_threads;
+    options.max_concurrent_executions = ThreadCount(request_class);
     options.response_wait =
         request_class == RequestClass::kLatency ? config.latency_response_wait : config.response_wait;
     state.memory = std::make_unique<LaneMemory>(responses_, request_class, [&state] { state.queue->MemoryFreed(); });
@@ -130,8 +133,10 @@ absl::Status DeviceLanes::CreateLanes(const ServerConfig& config, scheduler::Exp
 
 void DeviceLanes::CompletePlanOptions(model::PlanOptions& options) const {
   options.max_transfer_bytes = transfer_tuning_.kernel_bytes;
-  options.latency_wait = latency_polls_ ? gpu::WaitMode::kSpin : gpu::WaitMode::kBlock;
-  options.batch_wait = launcher_polls_ ? gpu::WaitMode::kSpin : gpu::WaitMode::kBlock;
+  const auto wait = [](bool polls) { return polls ? gpu::WaitMode::kSpin : gpu::WaitMode::kBlock; };
+  options.waits[Index(RequestClass::kLatency)] = wait(latency_polls_);
+  options.waits[Index(RequestClass::kStandard)] = wait(standard_polls_);
+  options.waits[Index(RequestClass::kBatch)] = wait(launcher_polls_);
 }
 
 absl::Status DeviceLanes::CheckPriorities() const {
@@ -147,10 +152,10 @@ absl::Status DeviceLanes::CheckPriorities() const {
   return absl::OkStatus();
 }
 
-void DeviceLanes::StartThreads(const ServerConfig& config, const SpinBudget& spin) {
+void DeviceLanes::StartThreads(const SpinBudget& spin) {
   const int polling = device_->info().backend == gpu::Backend::kCuda ? spin.latency_threads : 0;
   for (const RequestClass request_class : kRequestClasses) {
-    for (int i = 0; i < config.request_threads; ++i) {
+    for (int i = 0; i < ThreadCount(request_class); ++i) {
       lanes_[Index(request_class)].threads.emplace_back(
           absl::StrCat(RequestClassName(request_class), "-", device_index_, "-", i),
           [this, request_class, polls = i < polling && request_class == RequestClass::kLatency] {

@@ -103,9 +103,12 @@ class DeviceLanes {
   DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock, metrics::Metrics& metrics);
   static size_t Index(RequestClass request_class) { return static_cast<size_t>(request_class); }
   absl::Status CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry, const SpinBudget& spin);
+  int ThreadCount(RequestClass request_class) const {
+    return request_class == RequestClass::kLatency ? latency_threads_ : request_threads_;
+  }
   absl::Status CheckPriorities() const;
   absl::Status OutcomeStatus(const ExecutionOutcome& outcome) const;
-  void StartThreads(const ServerConfig& config, const SpinBudget& spin);
+  void StartThreads(const SpinBudget& spin);
   void RunRequestThread(RequestClass request_class, bool polls);
   void Expire(RequestClass request_class, Time now);
   void AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place, absl::Status status);
@@ -132,7 +135,10 @@ class DeviceLanes {
   size_t queue_limit_ = 0;
   gpu::TransferTuning transfer_tuning_;
   bool latency_polls_ = false;  ///< Every latency thread polls while its work is on the device.
+  int request_threads_ = 0;
+  int latency_threads_ = 0;
   bool launcher_polls_ = false;
+  bool standard_polls_ = false;
 
   mutable Mutex models_mutex_;
   absl::flat_hash_map<ModelId, std::shared_ptr<const ExecutableModel>> models_ ABSL_GUARDED_BY(models_mutex_);

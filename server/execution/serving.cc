@@ -61,12 +61,15 @@ absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& con
 
 absl::Status Serving::StartDevices() {
   const int cpus = UsableCpuCount();
-  if (config_.polling) spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()), config_.request_threads);
+  if (config_.polling) {
+    spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()), config_.latency_threads, config_.request_threads);
+  }
   Log(Severity::kInfo, "polling threads",
       {{"cpus", cpus},
        {"launchers", spin_.launchers},
        {"latency_threads", spin_.latency_threads},
-       {"io_thread", spin_.io_thread}});
+       {"io_thread", spin_.io_thread},
+       {"standard_threads", spin_.standard_threads}});
   SLUICE_ASSIGN_OR_RETURN(host_memory_, MakeHostMemoryBudget(config_.pinned_memory_limit, "/",
                                                              static_cast<size_t>(config_.response_pool_bytes)));
   responses_ = ResponsePool::Create({.limit_bytes = static_cast<size_t>(config_.response_pool_bytes),
@@ -152,9 +155,11 @@ absl::Status Serving::LoadRepository(absl::AnyInvocable<void()> on_change) {
 absl::Status Serving::LoadVersion(const RepositoryModel& found, const RepositoryVersion& version) {
   const Time start = clock_.Now();
   SLUICE_ASSIGN_OR_RETURN(auto model, model::LoadOnnxModel(version.path));
-  SLUICE_ASSIGN_OR_RETURN(const ModelSettings settings,
-                          MakeModelSettings(found.name, found.config.has_value() ? &*found.config : nullptr,
-                                            model->signature(), SettingsOptions{.has_gpu = CudaDeviceCount() > 0}));
+  SLUICE_ASSIGN_OR_RETURN(
+      const ModelSettings settings,
+      MakeModelSettings(found.name, found.config.has_value() ? &*found.config : nullptr, model->signature(),
+                        SettingsOptions{.has_gpu = CudaDeviceCount() > 0,
+                                        .latency_slots = LatencyThreads(spin_, config_.request_threads)}));
   for (const std::string& warning : settings.warnings) {
     Log(Severity::kWarning, "setting without effect", {{"model", found.name}, {"setting", warning}});
   }
@@ -294,6 +299,7 @@ std::vector<metrics::ReadingSample> Serving::Read() {
   spinning("launcher", spin_.launchers ? CudaDeviceCount() : 0);
   spinning("latency", static_cast<size_t>(spin_.latency_threads) * CudaDeviceCount());
   spinning("io", spin_.io_thread ? 1 : 0);
+  spinning("standard", spin_.standard_threads ? static_cast<size_t>(config_.request_threads) * CudaDeviceCount() : 0);
   return samples;
 }
 

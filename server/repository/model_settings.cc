@@ -302,6 +302,7 @@ absl::Status Fill(absl::string_view name, const ParsedConfig& parsed, const mode
   SLUICE_ASSIGN_OR_RETURN(std::vector<model::Shape> shapes, FixedShapes(settings.inputs, batched));
   settings.shape_buckets.push_back(std::move(shapes));
   SLUICE_RETURN_IF_ERROR(FillPlacement(options, settings));
+  settings.slots[static_cast<size_t>(RequestClass::kLatency)] = options.latency_slots;
   SLUICE_RETURN_IF_ERROR(FillClassSettings(parameters, settings));
   const std::array<int, kRequestClassCount>& slots = settings.slots;
   if (settings.batch_rows && slots[static_cast<size_t>(RequestClass::kStandard)] == 0 &&

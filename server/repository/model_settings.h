@@ -26,6 +26,7 @@ enum class Placement : uint8_t { kAuto, kHost, kGpu };
 struct SettingsOptions {
   bool has_gpu = false;                ///< A CUDA device is in use.
   int64_t default_max_batch_size = 8;  ///< For a model that can be batched and whose config does not say how far.
+  int latency_slots = 2;               ///< Unless sluice.slots says it: as many as there are threads to use them.
 };
 
 /// Everything config.pbtxt and the model's signature together say about one model: completed, checked, with no

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,7 @@
 #include "gpu/device.h"
 #include "gpu/gate.h"
 #include "gpu/host/host_device.h"
+#include "gpu/host/host_kernel.h"
 #include "gpu/kernels/delay.h"
 #include "gpu/kernels/elementwise.h"
 #include "gpu/kernels/host_library.h"
@@ -41,6 +43,26 @@ struct TestPlanOptions {
   size_t unit_count = 3;
   absl::Duration unit_time = absl::Microseconds(100);
   int64_t elements = 256;
+};
+
+/// What a transfer does (gpu/kernels/transfer.h), for one tensor on a host device: spans source, destination, stamps.
+class CopyKernel final : public host::HostKernel {
+ public:
+  explicit CopyKernel(const Clock& clock) : HostKernel("copy", 0), clock_(clock) {}
+  absl::Status Run(const KernelArgs& args) const override {
+    if (fails_.load()) return absl::InternalError("planned");
+    auto* const stamps = reinterpret_cast<uint64_t*>(args.spans[2].data);
+    std::atomic_ref(stamps[0]).store(Stamp(), std::memory_order_release);
+    std::copy_n(args.spans[0].data, args.spans[0].size_bytes, args.spans[1].data);
+    std::atomic_ref(stamps[1]).store(Stamp(), std::memory_order_release);
+    return absl::OkStatus();
+  }
+  void Fail() { fails_.store(true); }
+
+ private:
+  uint64_t Stamp() const { return static_cast<uint64_t>(clock_.Now().nanoseconds()); }
+  const Clock& clock_;
+  std::atomic<bool> fails_ = false;
 };
 
 /// A plan put together by hand: kernels and predicted times, from which slots are made. Outlives its slots.
@@ -80,6 +102,33 @@ class TestPlan {
     return slot;
   }
 
+  /// A latency slot whose graph moves its tensors itself.
+  absl::StatusOr<std::unique_ptr<Slot>> MakeSlotThatCopies() {
+    auto slot = std::make_unique<Slot>();
+    slot->device = &device_;
+    slot->graph_copies = true;
+    const size_t tensor_bytes = static_cast<size_t>(options_.elements) * sizeof(float);
+    SLUICE_ASSIGN_OR_RETURN(slot->stamp_memory, device_.AllocatePinned(sizeof(StampPage)));
+    SLUICE_ASSIGN_OR_RETURN(slot->input_memory, device_.AllocatePinned(tensor_bytes));
+    SLUICE_ASSIGN_OR_RETURN(slot->output_memory, device_.AllocatePinned(tensor_bytes));
+    SLUICE_ASSIGN_OR_RETURN(slot->device_memory, device_.AllocateDevice(2 * tensor_bytes));
+    const DeviceSpan input = slot->device_memory.view().subspan(0, tensor_bytes);
+    const DeviceSpan output = slot->device_memory.view().subspan(tensor_bytes, tensor_bytes);
+    slot->inputs = {{slot->input_memory.view(), input}};
+    slot->outputs = {{slot->output_memory.view(), output}};
+    const DeviceSpan stamps = slot->stamp_memory.view().device_span();
+    const auto pair = [&stamps](size_t first) { return stamps.subspan(first, 2 * sizeof(uint64_t)); };
+    slot->spans.reserve(8);
+    Launch(*slot, copy_in_, {slot->input_memory.view().device_span(), input, pair(offsetof(StampPage, copy_in_start))});
+    for (size_t i = 0; i < options_.unit_count; ++i) Launch(*slot, *delay_, {});
+    Launch(*slot, *negate_, {input, output});
+    Launch(*slot, copy_out_,
+           {output, slot->output_memory.view().device_span(), pair(offsetof(StampPage, last_kernel))});
+    SLUICE_RETURN_IF_ERROR(PrepareSlot(*slot, RequestClass::kLatency));
+    return slot;
+  }
+  void FailCopiesOut() { copy_out_.Fail(); }
+
   const TestPlanOptions& options() const { return options_; }
   MovingAverage& predicted(size_t unit) { return predicted_[unit]; }
 
@@ -87,16 +136,21 @@ class TestPlan {
   TestPlan(Device& device, const TestPlanOptions& options)
       : device_(device), options_(options), predicted_(options.unit_count + 1) {}
 
+  /// `slot.spans` has room for them: it must not move.
+  static void Launch(Slot& slot, const Kernel& kernel, std::initializer_list<DeviceSpan> spans) {
+    const size_t first = slot.spans.size();
+    slot.spans.insert(slot.spans.end(), spans);
+    BoundLaunch bound;
+    bound.kernel = &kernel;
+    bound.args.spans = std::span<const DeviceSpan>(slot.spans.data() + first, spans.size());
+    slot.launches.push_back(bound);
+  }
+
   void Bind(Slot& slot, DeviceSpan input, DeviceSpan output) {
     const DeviceSpan stamps = slot.stamp_memory.view().device_span();
     slot.spans.reserve(options_.unit_count + 4);
-    auto launch = [&slot](const Kernel& kernel, std::initializer_list<DeviceSpan> spans) {
-      const size_t first = slot.spans.size();
-      slot.spans.insert(slot.spans.end(), spans);
-      BoundLaunch bound;
-      bound.kernel = &kernel;
-      bound.args.spans = std::span<const DeviceSpan>(slot.spans.data() + first, spans.size());
-      slot.launches.push_back(bound);
+    const auto launch = [&slot](const Kernel& kernel, std::initializer_list<DeviceSpan> spans) {
+      Launch(slot, kernel, spans);
     };
     launch(*stamp_, {stamps.subspan(offsetof(StampPage, first_kernel), sizeof(uint64_t))});
     for (size_t i = 0; i < options_.unit_count; ++i) {
@@ -114,6 +168,8 @@ class TestPlan {
   Device& device_;
   const TestPlanOptions options_;
   std::unique_ptr<Kernel> stamp_, delay_, negate_;
+  const MonotonicClock clock_{};
+  CopyKernel copy_in_{clock_}, copy_out_{clock_};
   std::vector<MovingAverage> predicted_;
 };
 

@@ -218,6 +218,35 @@ TEST_P(LaneTest, ManyThreadsOfEveryClass) {
   ExpectNothingHeld();
 }
 
+TEST_P(LaneTest, APollingThreadSeesTheEndByItsStamp) {
+  // Goal: where the graph moves its outputs itself, the end is read from its stamp of this execution, not of the one
+  // before, and the driver is not asked again; an error that keeps the stamp away is still heard of. Method: executions
+  // on one slot, each checked; then one whose graph fails before its end.
+  ASSERT_OK_AND_ASSIGN(auto plan, TestPlan::Create(*device_, {.unit_count = 2, .unit_time = absl::Microseconds(200)}));
+  ASSERT_OK_AND_ASSIGN(auto slot, plan->MakeSlotThatCopies());
+  for (int i = 1; i <= 20; ++i) {
+    FillInput(*slot, static_cast<float>(i));
+    ClearOutput(*slot);
+    Execution execution;
+    execution.slot = slot.get();
+    execution.token = gate_->Announce(clock_.Now(), clock_.Now());
+    lane(RequestClass::kLatency).Begin(execution);
+    ASSERT_OK_AND_ASSIGN(const StageTimes times, lane(RequestClass::kLatency).Finish(execution));
+    EXPECT_TRUE(execution.seen_over);
+    EXPECT_TRUE(OutputIsRight(*slot, static_cast<float>(i)));
+    EXPECT_GE(times.compute, absl::Microseconds(400));
+    ExpectNothingHeld();
+  }
+  Execution lost;
+  lost.slot = slot.get();
+  lost.token = gate_->Announce(clock_.Now(), clock_.Now());
+  plan->FailCopiesOut();
+  lane(RequestClass::kLatency).Begin(lost);
+  EXPECT_FALSE(lane(RequestClass::kLatency).Finish(lost).ok());
+  EXPECT_FALSE(lost.seen_over);
+  ExpectNothingHeld();
+}
+
 TEST_P(LaneTest, AnErrorOfAnyCallEndsOneExecution) {
   // Goal: whatever device call fails, Finish returns after everything launched
   // is over, with that error or a right output; nothing stays held at the gate;
