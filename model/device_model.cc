@@ -26,7 +26,7 @@ class GraphDeviceModel final : public DeviceModel {
 
   absl::StatusOr<std::unique_ptr<Plan>> BuildPlan(const Bucket& bucket) override {
     Graph graph = graph_.Clone();
-    SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_));
+    SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_, gpu::ConvFeaturesOf(device_)));
     SLUICE_RETURN_IF_ERROR(CheckOutputs(graph));
     return BuildPlanFromGraph(std::move(graph), bucket, device_, pool_, options_);
   }

@@ -31,6 +31,9 @@ struct Value {
   bool is_constant = false;
   ByteSpan bytes = {};             ///< Constants: unaligned, of exactly the size that `dims` needs.
   std::string constant_name = {};  ///< Constants: equal names have equal bytes within one model, across its plans.
+  /// [N, C, spatial...] with the channels behind the spatial dimensions in memory. Set by passes/assign_layouts alone;
+  /// `dims` keep their order.
+  bool channels_last = false;
 };
 
 /// One operator applied. Inputs beyond what the file's operator has, and attributes beginning with "sluice.", are made

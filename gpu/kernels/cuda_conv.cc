@@ -246,6 +246,10 @@ absl::StatusOr<ConvParts> MakeParts(int ordinal, const ConvDescription& d, const
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareConv(const ConvDescription& description) {
+  if (description.channels_last ||
+      (description.activation != Activation::kNone && description.activation != Activation::kRelu)) {
+    return absl::UnimplementedError("the CUDA backend convolves channels first, with Relu as the only activation");
+  }
   SLUICE_ASSIGN_OR_RETURN(const ConvGeometry geometry, MakeConvGeometry(description));
   SLUICE_ASSIGN_OR_RETURN(ConvParts parts, MakeParts(ordinal_, description, geometry));
   absl::StatusOr<ConvProblem> problem = ConvProblem::Make(parts.shape, parts.pad);

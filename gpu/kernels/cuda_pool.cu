@@ -153,6 +153,7 @@ bool IsGlobal(const Spatial& s) {
 }  // namespace
 
 PreparedKernel CudaKernelLibrary::PreparePool(const PoolDescription& description) {
+  if (description.channels_last) return absl::UnimplementedError("the CUDA backend pools channels first");
   SLUICE_ASSIGN_OR_RETURN(const PoolGeometry geometry, MakePoolGeometry(description));
   const bool is_max = description.kind == PoolKind::kMax;
   const std::string name = absl::StrCat(is_max ? "max pool " : "average pool ", DimsToString(description.input), " by ",

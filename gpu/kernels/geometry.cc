@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/kernels/geometry.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -299,7 +300,10 @@ absl::StatusOr<ReduceDescription> MakeGlobalPoolReduce(const GlobalPoolDescripti
                            .type = description.type,
                            .input = description.input,
                            .axes = {}};
-  for (size_t i = 2; i < description.input.size(); ++i) reduce.axes.push_back(static_cast<int64_t>(i));
+  // Channels last: the same numbers, with the channels moved behind the dimensions that vanish.
+  if (description.channels_last) std::rotate(reduce.input.begin() + 1, reduce.input.begin() + 2, reduce.input.end());
+  const int64_t first = description.channels_last ? 1 : 2;
+  for (size_t i = 2; i < description.input.size(); ++i) reduce.axes.push_back(static_cast<int64_t>(i) - 2 + first);
   return reduce;
 }
 

@@ -1,5 +1,9 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <span>
+#include <utility>
+
 #include "base/status_macros.h"
 #include "gpu/kernels/geometry.h"
 #include "gpu/kernels/host_constant.h"
@@ -37,7 +41,9 @@ class PlainConvolution {
         channels_(geometry.channels / geometry.groups),
         filters_(geometry.filters / geometry.groups),
         residual_(description.residual),
-        relu_(description.activation == Activation::kRelu),
+        activation_(description.activation),
+        low_(description.low),
+        high_(description.high),
         weights_(std::move(weights)),
         bias_(std::move(bias)) {}
 
@@ -79,8 +85,26 @@ class PlainConvolution {
         Shifted(image, k, w, count, output);
       }
     }
-    if (!relu_) return;
-    for (int64_t i = 0; i < count * area; ++i) output[i] = output[i] < 0.0f ? 0.0f : output[i];
+    Activate(count * area, output);
+  }
+
+  void Activate(int64_t count, float* values) const {
+    switch (activation_) {
+      case Activation::kNone:
+        return;
+      case Activation::kRelu:
+        for (int64_t i = 0; i < count; ++i) values[i] = values[i] < 0.0f ? 0.0f : values[i];
+        return;
+      case Activation::kClip:
+        for (int64_t i = 0; i < count; ++i) {
+          const float raised = values[i] < low_ ? low_ : values[i];
+          values[i] = raised > high_ ? high_ : raised;
+        }
+        return;
+      case Activation::kSwish:
+        for (int64_t i = 0; i < count; ++i) values[i] /= 1.0f + std::exp(-values[i]);
+        return;
+    }
   }
 
   /// Positions [begin, end) of the output, in one dimension, whose input under kernel position k exists.
@@ -144,7 +168,8 @@ class PlainConvolution {
   const int64_t channels_;  // of one group; likewise filters_
   const int64_t filters_;
   const bool residual_;
-  const bool relu_;
+  const Activation activation_;
+  const float low_, high_;
   const HostConstant weights_;
   const HostConstant bias_;
 };
@@ -163,6 +188,64 @@ class PlainConvKernel final : public HostKernel {
   const PlainConvolution convolution_;
 };
 
+/// [images, from, to] as [images, to, from].
+void SwapAxes(const float* source, int64_t images, int64_t from, int64_t to, float* destination) {
+  for (int64_t n = 0; n < images; ++n, source += from * to, destination += from * to) {
+    for (int64_t i = 0; i < from; ++i) {
+      for (int64_t k = 0; k < to; ++k) destination[k * from + i] = source[i * to + k];
+    }
+  }
+}
+
+/// The same with the channels last, by way of copies with the channels first: for the rare convolution that nothing
+/// faster takes.
+class ChannelsLastConvKernel final : public HostKernel {
+ public:
+  template <class... Args>
+  ChannelsLastConvKernel(std::string name, const ConvGeometry& geometry, const ConvDescription& description,
+                         Args&&... args)
+      : HostKernel(std::move(name), Bytes(geometry, description)),
+        batch_(geometry.batch),
+        channels_(geometry.channels),
+        filters_(geometry.filters),
+        input_area_(AreaOf(geometry.spatial.input)),
+        output_area_(AreaOf(geometry.spatial.output)),
+        residual_(description.residual),
+        convolution_(geometry, description, std::forward<Args>(args)...) {}
+
+  absl::Status Run(const KernelArgs& args) const override {
+    auto* const input = reinterpret_cast<float*>(args.workspace.data);
+    float* const output = input + batch_ * channels_ * input_area_;
+    float* const residual = output + batch_ * filters_ * output_area_;
+    SwapAxes(Elements<float>(args, 0), batch_, input_area_, channels_, input);
+    const auto span = [](float* data) { return DeviceSpan{reinterpret_cast<std::byte*>(data), 0}; };
+    DeviceSpan spans[3] = {span(input), span(output), {}};
+    if (residual_) {
+      SwapAxes(Elements<float>(args, 1), batch_, output_area_, filters_, residual);
+      spans[1] = span(residual);
+      spans[2] = span(output);
+    }
+    convolution_({.spans = std::span<const DeviceSpan>(spans, residual_ ? 3 : 2), .workspace = {}});
+    SwapAxes(output, batch_, filters_, output_area_, Elements<float>(args, residual_ ? 2 : 1));
+    return absl::OkStatus();
+  }
+
+ private:
+  static int64_t AreaOf(const Dims& dims) {
+    int64_t area = 1;
+    for (const int64_t dim : dims) area *= dim;
+    return area;
+  }
+  static size_t Bytes(const ConvGeometry& g, const ConvDescription& d) {
+    const int64_t outputs = (d.residual ? 2 : 1) * g.filters * AreaOf(g.spatial.output);
+    return static_cast<size_t>(g.batch * (g.channels * AreaOf(g.spatial.input) + outputs)) * sizeof(float);
+  }
+
+  const int64_t batch_, channels_, filters_, input_area_, output_area_;
+  const bool residual_;
+  const PlainConvolution convolution_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Kernel>> PlainConv(const ConvDescription& description) {
@@ -173,9 +256,13 @@ absl::StatusOr<std::unique_ptr<Kernel>> PlainConv(const ConvDescription& descrip
   if (description.bias.has_value()) {
     SLUICE_ASSIGN_OR_RETURN(bias, HostConstant::MakePlain(description.packed_weights, *description.bias));
   }
-  return std::make_unique<PlainConvKernel>(
-      absl::StrCat("conv ", DimsToString(description.input), " by ", DimsToString(description.weights.dims)), geometry,
-      description, std::move(weights), std::move(bias));
+  std::string name =
+      absl::StrCat("conv ", DimsToString(description.input), " by ", DimsToString(description.weights.dims));
+  if (description.channels_last) {
+    return std::make_unique<ChannelsLastConvKernel>(std::move(name), geometry, description, std::move(weights),
+                                                    std::move(bias));
+  }
+  return std::make_unique<PlainConvKernel>(std::move(name), geometry, description, std::move(weights), std::move(bias));
 }
 
 }  // namespace sluice::gpu::host

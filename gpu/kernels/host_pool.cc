@@ -35,18 +35,22 @@ Cover CoverOf(const Spatial& s, size_t dim, int64_t o, bool count_include_pad) {
 }
 
 template <class T, bool kIsMax>
-Result PoolKernel(std::string name, int64_t planes, const Spatial& spatial, bool count_include_pad) {
+Result PoolKernel(std::string name, const PoolDescription& d, const Spatial& spatial) {
   const Spatial s = PadToThree(spatial);
-  return MakeLoopKernel(std::move(name), [planes, s, count_include_pad](const KernelArgs& args) {
+  const int64_t planes = d.input[0] * d.input[1];
+  // From one element of a plane to the next, and the planes of one image that lie between.
+  const int64_t step = d.channels_last ? d.input[1] : 1;
+  const bool count_include_pad = !kIsMax && d.count_include_pad;
+  return MakeLoopKernel(std::move(name), [planes, step, s, count_include_pad](const KernelArgs& args) {
     using Total = std::conditional_t<kIsMax, T, double>;
     const T* input = Elements<T>(args, 0);
     T* output = Elements<T>(args, 1);
     const int64_t in_area = s.input[0] * s.input[1] * s.input[2];
     const int64_t out_area = s.output[0] * s.output[1] * s.output[2];
     ParallelRanges(planes, out_area * s.kernel[0] * s.kernel[1] * s.kernel[2], [&](int64_t begin, int64_t end) {
-      T* to = output + begin * out_area;
       for (int64_t plane = begin; plane < end; ++plane) {
-        const T* from = input + plane * in_area;
+        const T* from = input + (plane / step * step) * in_area + plane % step;
+        T* to = output + (plane / step * step) * out_area + plane % step;
         for (int64_t oz = 0; oz < s.output[0]; ++oz) {
           const Cover z = CoverOf(s, 0, oz, count_include_pad);
           for (int64_t oy = 0; oy < s.output[1]; ++oy) {
@@ -57,11 +61,12 @@ Result PoolKernel(std::string name, int64_t planes, const Spatial& spatial, bool
               if constexpr (kIsMax && std::is_floating_point_v<T>) total = -std::numeric_limits<T>::infinity();
               for (int64_t i = 0; i < z.count; ++i) {
                 for (int64_t j = 0; j < y.count; ++j) {
-                  const T* row =
-                      from + ((z.first + i * s.dilations[0]) * s.input[1] + y.first + j * s.dilations[1]) * s.input[2] +
-                      x.first;
+                  const T* row = from + (((z.first + i * s.dilations[0]) * s.input[1] + y.first + j * s.dilations[1]) *
+                                             s.input[2] +
+                                         x.first) *
+                                            step;
                   for (int64_t k = 0; k < x.count; ++k) {
-                    const T value = row[k * s.dilations[2]];
+                    const T value = row[k * s.dilations[2] * step];
                     if constexpr (kIsMax) {
                       total = Larger(total, value);
                     } else {
@@ -71,10 +76,11 @@ Result PoolKernel(std::string name, int64_t planes, const Spatial& spatial, bool
                 }
               }
               if constexpr (kIsMax) {
-                *to++ = total;
+                *to = total;
               } else {
-                *to++ = static_cast<T>(total / static_cast<double>(z.divisor * y.divisor * x.divisor));
+                *to = static_cast<T>(total / static_cast<double>(z.divisor * y.divisor * x.divisor));
               }
+              to += step;
             }
           }
         }
@@ -92,12 +98,11 @@ Result PlainPool(const PoolDescription& description) {
   const std::string name = absl::StrCat(is_max ? "max pool " : "average pool ", DimsToString(description.input), " by ",
                                         DimsToString(description.kernel));
   if (!is_max) {
-    return DispatchType(FloatTypes{}, description.type, "average pooling", [&](auto tag) {
-      return PoolKernel<decltype(tag), false>(name, geometry.planes, spatial, description.count_include_pad);
-    });
+    return DispatchType(FloatTypes{}, description.type, "average pooling",
+                        [&](auto tag) { return PoolKernel<decltype(tag), false>(name, description, spatial); });
   }
   return DispatchType(TypeList<float, double, int8_t, uint8_t>{}, description.type, "max pooling",
-                      [&](auto tag) { return PoolKernel<decltype(tag), true>(name, geometry.planes, spatial, false); });
+                      [&](auto tag) { return PoolKernel<decltype(tag), true>(name, description, spatial); });
 }
 
 Result PlainGlobalPool(const GlobalPoolDescription& description) {

@@ -44,6 +44,8 @@ SLUICE_KERNEL_FAMILY(PrepareTransfer, TransferDescription, "transfers over mappe
 
 #undef SLUICE_KERNEL_FAMILY
 
+ConvFeatures ConvFeaturesOf(Device& device) { return device.kernels().conv_features(); }
+
 absl::StatusOr<std::unique_ptr<Kernel>> KernelLibrary::PrepareStamp() { return Unimplemented("stamp"); }
 
 absl::StatusOr<std::unique_ptr<Kernel>> PrepareStamp(Device& device) { return device.kernels().PrepareStamp(); }

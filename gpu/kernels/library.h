@@ -35,6 +35,7 @@ class KernelLibrary {
   virtual ~KernelLibrary() = default;
   Backend backend() const { return backend_; }
 
+  virtual ConvFeatures conv_features() const { return {}; }
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PreparePool(const PoolDescription& description);

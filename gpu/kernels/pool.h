@@ -29,6 +29,7 @@ struct PoolDescription {
   Dims pads_end = {};
   bool ceil_mode = false;  ///< Round the number of windows up: the last may reach beyond the pads, but begins inside.
   bool count_include_pad = false;
+  bool channels_last = false;  ///< As of a ConvDescription.
 };
 
 /// Maximum or mean over all spatial positions: [N, C, spatial...] to [N, C, 1...].
@@ -38,6 +39,7 @@ struct GlobalPoolDescription {
   PoolKind kind = PoolKind::kMax;
   DataType type = DataType::kFp32;
   Dims input = {};  ///< Rank at least 3, all positive.
+  bool channels_last = false;
 };
 
 /// [N, C, spatial...] of the result; INVALID_ARGUMENT when the description is not consistent.

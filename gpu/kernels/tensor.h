@@ -28,8 +28,13 @@ struct Constant {
   std::span<const std::byte> data = {};
 };
 
-/// What a kernel does to its result before it writes it.
-enum class Activation : uint8_t { kNone, kRelu };
+/// What a kernel does to its result before it writes it. All that take one know kRelu; who knows the others says so.
+enum class Activation : uint8_t {
+  kNone,
+  kRelu,
+  kClip,   ///< min(max(x, low), high), the bounds beside it
+  kSwish,  ///< x / (1 + exp(-x))
+};
 
 /// Product of `dims`. INVALID_ARGUMENT when one is negative or the tensor's bytes would not fit 2^48, a bound no real
 /// tensor reaches and under which no index arithmetic here overflows.

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <utility>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/data_type.h"
@@ -10,8 +12,14 @@
 
 namespace sluice::model {
 
-/// Set by passes/fuse_activation to "Relu" on nodes that apply it to their own result.
+/// Set by passes to "Relu" on nodes that apply it to their own result, and on a Conv to "Swish", or to "Clip" with the
+/// other two attributes.
 inline constexpr absl::string_view kActivationAttribute = "sluice.activation";
+inline constexpr absl::string_view kLowAttribute = "sluice.low";
+inline constexpr absl::string_view kHighAttribute = "sluice.high";
+
+/// Lower and upper bound of a Clip, from attributes (before opset 11) or constant inputs.
+absl::StatusOr<std::pair<double, double>> ClipBounds(const NodeContext& context);
 
 absl::StatusOr<gpu::Activation> FusedActivation(const NodeContext& context);
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/ops/context.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <variant>
@@ -125,8 +126,18 @@ gpu::Constant LowerContext::ConstantInput(size_t i) {
   return {value.constant_name, value.type, *value.dims, bytes};
 }
 
+Shape StoredDims(const Value& value) {
+  Shape dims = *value.dims;
+  if (value.channels_last) std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
+  return dims;
+}
+
 ValueIndex LowerContext::AddTemporary(DataType type, Shape dims) {
   return graph_.AddValue({.name = absl::StrCat(node().name, "/temporary"), .type = type, .dims = std::move(dims)});
+}
+
+ValueIndex LowerContext::AddConstant(absl::string_view what, DataType type, Shape dims, std::vector<std::byte> bytes) {
+  return graph_.AddConstant(absl::StrCat(node().name, "/", what), type, std::move(dims), std::move(bytes));
 }
 
 void LowerContext::AddLaunch(std::unique_ptr<gpu::Kernel> kernel, std::vector<ValueIndex> inputs,

@@ -20,6 +20,9 @@
 
 namespace sluice::model {
 
+/// A value's dimensions in the order in which they lie in memory.
+Shape StoredDims(const Value& value);
+
 /// One node of a graph whose input types and shapes are known: what shape functions and lowering read. Borrowed for one
 /// call. Errors do not name the node: whoever calls the operator's function adds that.
 class NodeContext {
@@ -39,6 +42,8 @@ class NodeContext {
   const Value& output(size_t i) const { return graph_.value(node().outputs[i]); }
   const Shape& dims(size_t i) const { return *input(i).dims; }
   const Shape& output_dims(size_t i) const { return *output(i).dims; }
+  /// The i-th input's dimensions in the order in which they lie in memory.
+  Shape stored_dims(size_t i) const { return StoredDims(input(i)); }
   bool is_constant(size_t i) const { return has_input(i) && input(i).is_constant; }
 
   // Attributes. INVALID_ARGUMENT when the attribute has another kind.
@@ -101,6 +106,8 @@ class LowerContext : public NodeContext {
   gpu::Constant ConstantInput(size_t i);
   /// A value between two launches of this node.
   ValueIndex AddTemporary(DataType type, Shape dims);
+  /// A constant that a launch of this node reads, beside the node's own inputs. `what` it is, for its name.
+  ValueIndex AddConstant(absl::string_view what, DataType type, Shape dims, std::vector<std::byte> bytes);
   /// `in_place` names the inputs whose memory the output may take, as the kernel's header allows.
   void AddLaunch(std::unique_ptr<gpu::Kernel> kernel, std::vector<ValueIndex> inputs, std::vector<ValueIndex> outputs,
                  std::vector<size_t> in_place = {});

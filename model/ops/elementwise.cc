@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/kernels/elementwise.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -90,7 +91,36 @@ absl::StatusOr<Shape> BroadcastInputs(const InferContext& context) {
   return dims;
 }
 
-/// Lower and upper bound of a Clip, from attributes (before opset 11) or constant inputs.
+/// An operand as it is broadcast in memory: beside one with the channels last, one that has only channels, or only one
+/// channel, lies as if it had them last too.
+Shape StoredOperand(const NodeContext& context, size_t i) {
+  if (!context.output(0).channels_last) return context.dims(i);
+  Shape dims = context.dims(i);
+  const size_t rank = context.output_dims(0).size();
+  dims.insert(dims.begin(), rank - dims.size(), 1);
+  std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
+  return dims;
+}
+
+absl::Status AddBinary(LowerContext& context, BinaryKind kind, gpu::Activation activation) {
+  gpu::BinaryDescription description{.kind = kind,
+                                     .type = context.input(0).type,
+                                     .a = StoredOperand(context, 0),
+                                     .b = StoredOperand(context, 1),
+                                     .activation = activation};
+  SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareBinary(context.device(), description));
+  std::vector<size_t> in_place;
+  for (const size_t side : {size_t{0}, size_t{1}}) {
+    const bool same = context.dims(side) == context.output_dims(0) && context.output(0).type == description.type;
+    if (same) in_place.push_back(side);
+  }
+  context.AddLaunch(std::move(kernel), {context.input_index(0), context.input_index(1)}, {context.output_index(0)},
+                    std::move(in_place));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::pair<double, double>> ClipBounds(const NodeContext& context) {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -112,29 +142,12 @@ absl::StatusOr<std::pair<double, double>> ClipBounds(const NodeContext& context)
   return std::pair(low, high);
 }
 
-absl::Status AddBinary(LowerContext& context, BinaryKind kind, gpu::Activation activation) {
-  gpu::BinaryDescription description{.kind = kind,
-                                     .type = context.input(0).type,
-                                     .a = context.dims(0),
-                                     .b = context.dims(1),
-                                     .activation = activation};
-  SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareBinary(context.device(), description));
-  std::vector<size_t> in_place;
-  for (const size_t side : {size_t{0}, size_t{1}}) {
-    const bool same = context.dims(side) == context.output_dims(0) && context.output(0).type == description.type;
-    if (same) in_place.push_back(side);
-  }
-  context.AddLaunch(std::move(kernel), {context.input_index(0), context.input_index(1)}, {context.output_index(0)},
-                    std::move(in_place));
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<gpu::Activation> FusedActivation(const NodeContext& context) {
   SLUICE_ASSIGN_OR_RETURN(const absl::string_view activation, context.String(kActivationAttribute, ""));
   if (activation.empty()) return gpu::Activation::kNone;
   if (activation == "Relu") return gpu::Activation::kRelu;
+  if (activation == "Clip") return gpu::Activation::kClip;
+  if (activation == "Swish") return gpu::Activation::kSwish;
   return absl::InternalError(absl::StrCat("unknown fused activation ", activation));
 }
 
@@ -211,6 +224,21 @@ absl::Status LowerMod(LowerContext& context) {
     return absl::UnimplementedError(absl::StrCat("fmod = ", fmod, " with elements of type ", WireName(type)));
   }
   return AddBinary(context, BinaryKind::kMod, gpu::Activation::kNone);
+}
+
+absl::Status InferIsNan(InferContext& context) { return context.SetOutput(0, DataType::kBool, context.dims(0)); }
+
+absl::Status LowerIsNan(LowerContext& context) {
+  // Only a NaN differs from itself.
+  const Shape dims = context.dims(0);
+  const gpu::BinaryDescription equal{.kind = BinaryKind::kEqual, .type = context.input(0).type, .a = dims, .b = dims};
+  SLUICE_ASSIGN_OR_RETURN(auto compare, gpu::PrepareBinary(context.device(), equal));
+  const gpu::UnaryDescription invert{.kind = UnaryKind::kNot, .type = DataType::kBool, .dims = dims};
+  SLUICE_ASSIGN_OR_RETURN(auto turn, gpu::PrepareUnary(context.device(), invert));
+  const ValueIndex same = context.AddTemporary(DataType::kBool, dims);
+  context.AddLaunch(std::move(compare), {context.input_index(0), context.input_index(0)}, {same});
+  context.AddLaunch(std::move(turn), {same}, {context.output_index(0)}, {0});
+  return absl::OkStatus();
 }
 
 absl::Status InferVariadic(InferContext& context) { return InferBinary(context); }

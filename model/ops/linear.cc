@@ -38,6 +38,8 @@ absl::StatusOr<gpu::ConvDescription> DescribeConv(const NodeContext& context) {
   description.pads_end = std::move(window.pads_end);
   SLUICE_ASSIGN_OR_RETURN(description.groups, context.Int("group", 1));
   SLUICE_ASSIGN_OR_RETURN(description.activation, FusedActivation(context));
+  SLUICE_ASSIGN_OR_RETURN(description.low, context.Float(kLowAttribute, 0));
+  SLUICE_ASSIGN_OR_RETURN(description.high, context.Float(kHighAttribute, 0));
   description.residual = context.has_input(kResidual);
   // Enough for the output's shape; the bytes are added when the kernel is prepared.
   const auto shape_only = [&](size_t i) {
@@ -128,6 +130,7 @@ absl::Status LowerConv(LowerContext& context) {
   description.packed_weights = context.pool();
   std::vector<ValueIndex> inputs = {context.input_index(0)};
   if (description.residual) inputs.push_back(context.input_index(kResidual));
+  description.channels_last = context.output(0).channels_last;
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareConv(context.device(), description));
   const std::vector<size_t> in_place(description.residual ? 1 : 0, 1);  // The residual is the second span.
   context.AddLaunch(std::move(kernel), std::move(inputs), {context.output_index(0)}, in_place);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -193,7 +194,19 @@ absl::Status InferTranspose(InferContext& context) {
 }
 
 absl::Status LowerTranspose(LowerContext& context) {
-  SLUICE_ASSIGN_OR_RETURN(const gpu::TransposeDescription description, DescribeTranspose(context));
+  SLUICE_ASSIGN_OR_RETURN(gpu::TransposeDescription description, DescribeTranspose(context));
+  if (context.has_attribute(kLayoutAttribute)) {
+    // The same tensor in another order of memory: the channels move behind the spatial dimensions, or back.
+    description.input = context.stored_dims(0);
+    description.permutation.resize(description.input.size());
+    std::iota(description.permutation.begin(), description.permutation.end(), 0);
+    const auto first = description.permutation.begin() + 1;
+    if (context.output(0).channels_last) {
+      std::rotate(first, first + 1, description.permutation.end());
+    } else {
+      std::rotate(first, description.permutation.end() - 1, description.permutation.end());
+    }
+  }
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareTranspose(context.device(), description));
   context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)});
   return absl::OkStatus();

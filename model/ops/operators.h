@@ -20,6 +20,8 @@ absl::Status InferBinary(InferContext& context);
 absl::Status InferComparison(InferContext& context);
 absl::Status LowerBinary(LowerContext& context);
 absl::Status LowerMod(LowerContext& context);
+absl::Status InferIsNan(InferContext& context);
+absl::Status LowerIsNan(LowerContext& context);
 absl::Status InferVariadic(InferContext& context);
 absl::Status LowerVariadic(LowerContext& context);
 absl::Status InferCast(InferContext& context);
@@ -56,6 +58,8 @@ absl::Status InferLayerNorm(InferContext& context);
 absl::Status LowerLayerNorm(LowerContext& context);
 
 // movement.cc
+/// On a Transpose that a pass made: it changes the order in memory, not the dimensions.
+inline constexpr absl::string_view kLayoutAttribute = "sluice.layout";
 absl::Status InferTranspose(InferContext& context);
 absl::Status LowerTranspose(LowerContext& context);
 absl::Status InferConcat(InferContext& context);
@@ -66,6 +70,8 @@ absl::Status InferSplit(InferContext& context);
 absl::Status LowerSplit(LowerContext& context);
 absl::Status InferGather(InferContext& context);
 absl::Status LowerGather(LowerContext& context);
+absl::Status InferGatherNd(InferContext& context);
+absl::Status LowerGatherNd(LowerContext& context);
 absl::Status InferExpand(InferContext& context);
 absl::Status LowerExpand(LowerContext& context);
 absl::Status InferTile(InferContext& context);

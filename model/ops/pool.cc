@@ -43,7 +43,8 @@ absl::Status InferPool(InferContext& context) {
 }
 
 absl::Status LowerPool(LowerContext& context) {
-  SLUICE_ASSIGN_OR_RETURN(const gpu::PoolDescription description, DescribePool(context));
+  SLUICE_ASSIGN_OR_RETURN(gpu::PoolDescription description, DescribePool(context));
+  description.channels_last = context.output(0).channels_last;
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PreparePool(context.device(), description));
   context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)});
   return absl::OkStatus();
@@ -62,7 +63,8 @@ absl::Status LowerGlobalPool(LowerContext& context) {
   const gpu::GlobalPoolDescription description{
       .kind = context.node().entry->name == "GlobalMaxPool" ? gpu::PoolKind::kMax : gpu::PoolKind::kAverage,
       .type = context.input(0).type,
-      .input = context.dims(0)};
+      .input = context.dims(0),
+      .channels_last = context.input(0).channels_last};
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareGlobalPool(context.device(), description));
   context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)});
   return absl::OkStatus();

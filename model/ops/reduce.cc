@@ -88,7 +88,15 @@ absl::Status InferReduce(InferContext& context) {
 }
 
 absl::Status LowerReduce(LowerContext& context) {
-  SLUICE_ASSIGN_OR_RETURN(const gpu::ReduceDescription description, DescribeReduce(context));
+  SLUICE_ASSIGN_OR_RETURN(gpu::ReduceDescription description, DescribeReduce(context));
+  if (context.input(0).channels_last) {
+    // Over all spatial dimensions and nothing else (passes/assign_layouts), which lie one place further ahead.
+    description.input = context.stored_dims(0);
+    for (int64_t& axis : description.axes) {
+      SLUICE_ASSIGN_OR_RETURN(axis, gpu::NormalizeAxis(axis, description.input.size()));
+      --axis;
+    }
+  }
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareReduce(context.device(), description));
   context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)});
   return absl::OkStatus();

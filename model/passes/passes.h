@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "gpu/device.h"
+#include "gpu/kernels/conv.h"
 #include "model/graph.h"
 #include "model/model.h"
 
@@ -11,7 +12,7 @@ namespace sluice::model {
 
 // Rewrites of a graph, one file each. Every pass leaves a graph that computes the same outputs, with nodes in order;
 // each is linear in the graph's size. A fused node stands where the last of its parts stood, so that everything it
-// reads comes before it. None looks at which device will run the graph.
+// reads comes before it. What depends on the device that will run the graph says so.
 
 /// Gives every input the shape the bucket has for it. INVALID_ARGUMENT when the bucket does not fit the signature.
 absl::Status BindShapes(Graph& graph, const Signature& signature, const Bucket& bucket);
@@ -47,6 +48,15 @@ void FuseResidual(Graph& graph);
 /// A Relu becomes the activation of the node before it.
 void FuseActivation(Graph& graph);
 
+/// What follows a convolution and only it, a Clip or x * Sigmoid(x), becomes its activation. For devices whose
+/// convolutions take those. Needs shapes.
+void FuseConvActivation(Graph& graph);
+
+/// Lets convolutions with two spatial dimensions, and what stands between them, work with the channels last in memory;
+/// the order is changed where such a region begins and ends. For devices whose convolutions are faster so. Last: no
+/// pass after it knows layouts. Needs shapes.
+void AssignLayouts(Graph& graph);
+
 /// Removes nodes whose results nobody reads.
 void RemoveDeadCode(Graph& graph);
 
@@ -54,7 +64,9 @@ void RemoveDeadCode(Graph& graph);
 /// buckets' plans.
 absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host);
 
-/// Binds the bucket and runs every pass. Afterwards every value that is read has a type and a shape.
-absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host);
+/// Binds the bucket and runs every pass; `features` are those of the device that will run the graph. Afterwards every
+/// value that is read has a type and a shape.
+absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host,
+                           const gpu::ConvFeatures& features);
 
 }  // namespace sluice::model

@@ -14,7 +14,8 @@ absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host) {
   return absl::OkStatus();
 }
 
-absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host) {
+absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host,
+                           const gpu::ConvFeatures& features) {
   SLUICE_RETURN_IF_ERROR(BindShapes(graph, signature, bucket));
   SLUICE_RETURN_IF_ERROR(FoldConstants(graph, host));
   RemoveIdentities(graph);
@@ -26,7 +27,9 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   SLUICE_RETURN_IF_ERROR(HoistGather(graph, host));
   FuseResidual(graph);
   FuseActivation(graph);
+  if (features.all_activations) FuseConvActivation(graph);
   RemoveDeadCode(graph);
+  if (features.channels_last) AssignLayouts(graph);
   return absl::OkStatus();
 }
 

@@ -35,6 +35,10 @@ std::string I(const std::string& name, const std::vector<int64_t>& values) {
   return RawTensor(name, DataType::kInt64, {static_cast<int64_t>(values.size())}, values);
 }
 
+std::string I2(const std::string& name, const Shape& dims, const std::vector<int64_t>& values) {
+  return RawTensor(name, DataType::kInt64, dims, values);
+}
+
 class OperatorTest : public ModelTest {
  protected:
   absl::StatusOr<std::vector<std::string>> RunCase(const OperatorCase& test, bool folded) {
@@ -85,6 +89,16 @@ TEST_F(OperatorTest, Movement) {
       {"Slice", 13, s, v, {I("c0", {-1}), I("c1", {-100}), I("c2", {1}), I("c3", {-2})}, {}, {2, 2}, {2, 0, 5, 3}},
       {"Slice", 9, s, v, {}, {IntsAttribute("starts", {1, 0}), IntsAttribute("ends", {2, 2})}, {1, 2}, {3, 4}},
       {"Gather", 13, s, v, {I("c0", {2, -3})}, {IntAttribute("axis", 1)}, {2, 2}, {2, 0, 5, 3}},
+      {"GatherND", 13, s, v, {I2("c0", {2, 2}, {1, -1, 0, 1})}, {}, {2}, {5, 1}},
+      {"GatherND", 13, s, v, {I2("c0", {1, 1, 1}, {-1})}, {}, {1, 1, 3}, {3, 4, 5}},
+      {"GatherND",
+       12,
+       s,
+       v,
+       {I2("c0", {2, 2, 1}, {0, 2, 1, -3})},
+       {IntAttribute("batch_dims", 1)},
+       {2, 2},
+       {0, 2, 4, 3}},
       {"Expand", 13, {2, 1}, {7, 8}, {I("c0", {1, 2, 2})}, {}, {1, 2, 2}, {7, 7, 8, 8}},
       {"Tile", 13, {1, 2}, {7, 8}, {I("c0", {2, 2})}, {}, {2, 4}, {7, 8, 7, 8, 7, 8, 7, 8}},
       {"Reshape", 13, s, v, {I("c0", {3, -1})}, {}, {3, 2}, v},
@@ -100,6 +114,44 @@ TEST_F(OperatorTest, Movement) {
       {"Dropout", 13, s, v, {}, {}, s, v},
   };
   for (const OperatorCase& test : cases) Check(test);
+}
+
+TEST_F(OperatorTest, GatherNdTakesIndicesOfTheRequest) {
+  // Goal: coordinates that come with the request name the same elements as constant ones, from the back too, and with a
+  // batch dimension. Method: both forms of the same picks, and constant indices outside, which are refused.
+  for (const int64_t batch_dims : {0, 1}) {
+    const Shape index_dims = batch_dims == 0 ? Shape{3, 2} : Shape{2, 2, 1};
+    const std::vector<int64_t> indices =
+        batch_dims == 0 ? std::vector<int64_t>{1, -1, 0, 1, -2, 0} : std::vector<int64_t>{0, 2, 1, -3};
+    OnnxWriter writer(13);
+    writer.Input("x", DataType::kFp32, {2, 3})
+        .Input("i", DataType::kInt64, index_dims)
+        .Output("y", DataType::kFp32, Shape(index_dims.size() - 1, -1))
+        .Node("GatherND", {"x", "i"}, {"y"}, {IntAttribute("batch_dims", batch_dims)});
+    const auto outputs = Run(writer.Serialize(), {{2, 3}, index_dims},
+                             {ToBytes(std::vector<float>{0, 1, 2, 3, 4, 5}), ToBytes(indices)});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const std::vector<float> expected = batch_dims == 0 ? std::vector<float>{5, 1, 0} : std::vector<float>{0, 2, 4, 3};
+    EXPECT_EQ(FromBytes<float>((*outputs)[0]), expected);
+  }
+  EXPECT_EQ(Fails({"GatherND", 13, {2, 3}, {0, 1, 2, 3, 4, 5}, {I2("c0", {1, 2}, {0, 3})}, {}, {1}, {0}}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Fails({"GatherND", 13, {2, 3}, {0, 1, 2, 3, 4, 5}, {I2("c0", {1, 3}, {0, 0, 0})}, {}, {1}, {0}}).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(OperatorTest, IsNanTellsNansApart) {
+  // Goal: NaNs and only they. Method: through a Where, so that the output is of numbers.
+  OnnxWriter writer(13);
+  writer.Input("x", DataType::kFp32, {4})
+      .Output("y", DataType::kFp32, {4})
+      .Floats("minus", {}, {-1})
+      .Node("IsNaN", {"x"}, {"n"})
+      .Node("Where", {"n", "minus", "x"}, {"y"});
+  const std::vector<float> values = {1, std::nanf(""), std::numeric_limits<float>::infinity(), 0};
+  const auto outputs = Run(writer.Serialize(), {{4}}, {ToBytes(values)});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ(FromBytes<float>((*outputs)[0]), (std::vector<float>{1, -1, std::numeric_limits<float>::infinity(), 0}));
 }
 
 TEST_F(OperatorTest, Arithmetic) {

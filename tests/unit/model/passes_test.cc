@@ -213,6 +213,80 @@ TEST_F(PassesTest, DoesNotFuseAcrossOtherReaders) {
   EXPECT_THAT(OperatorNames(graph), ElementsAre("Conv", "Relu", "Add", "Conv", "Add"));
 }
 
+TEST_F(PassesTest, FusesClipAndSwishIntoAConvolution) {
+  // Goal: what only a convolution's result goes through becomes its activation, with its bounds. Method: a Clip, then
+  // x * Sigmoid(x) with the product written either way round; a Sigmoid that somebody else reads stays.
+  for (const bool turned : {false, true}) {
+    Graph graph = Bound(ImageIn()
+                            .Floats("low", {}, {-1})
+                            .Floats("high", {}, {6})
+                            .Node("Conv", {"x", "w"}, {"a"})
+                            .Node("Clip", {"a", "low", "high"}, {"b"})
+                            .Node("Conv", {"b", "w"}, {"c"})
+                            .Node("Sigmoid", {"c"}, {"d"})
+                            .Node("Mul", {turned ? "d" : "c", turned ? "c" : "d"}, {"y"})
+                            .Serialize(),
+                        {{1, 2, 3, 3}});
+    FuseConvActivation(graph);
+    ASSERT_THAT(OperatorNames(graph), ElementsAre("Conv", "Conv"));
+    const auto activation = [&](size_t i) {
+      return std::get<std::string>(graph.nodes[i].FindAttribute(kActivationAttribute)->value);
+    };
+    EXPECT_EQ(activation(0), "Clip");
+    EXPECT_EQ(std::get<float>(graph.nodes[0].FindAttribute(kLowAttribute)->value), -1);
+    EXPECT_EQ(std::get<float>(graph.nodes[0].FindAttribute(kHighAttribute)->value), 6);
+    EXPECT_EQ(activation(1), "Swish");
+  }
+  Graph kept = Bound(ImageIn()
+                         .Output("d", DataType::kFp32, {-1, 2, 3, 3})
+                         .Node("Conv", {"x", "w"}, {"c"})
+                         .Node("Sigmoid", {"c"}, {"d"})
+                         .Node("Mul", {"c", "d"}, {"y"})
+                         .Serialize(),
+                     {{1, 2, 3, 3}});
+  FuseConvActivation(kept);
+  EXPECT_THAT(OperatorNames(kept), ElementsAre("Conv", "Sigmoid", "Mul"));
+}
+
+TEST_F(PassesTest, LayoutsChangeAtTheBordersOfConvolutions) {
+  // Goal: between two convolutions the channels stay last, through what does not care, and are first again for whoever
+  // does; each value is turned once. Method: convolutions with a Relu and a gate of one place between, a reshape that
+  // reads the first one's result and an output.
+  Graph graph = Bound(ImageIn()
+                          .Floats("gate", {2, 1, 1}, {2, 3})
+                          .Ints("flat", {2}, {1, 18})
+                          .Output("z", DataType::kFp32, {-1, 18})
+                          .Node("Conv", {"x", "w"}, {"a"})
+                          .Node("Relu", {"a"}, {"b"})
+                          .Node("Mul", {"b", "gate"}, {"c"})
+                          .Node("Conv", {"c", "w"}, {"y"})
+                          .Node("Reshape", {"a", "flat"}, {"z"})
+                          .Serialize(),
+                      {{1, 2, 3, 3}});
+  AssignLayouts(graph);
+  EXPECT_THAT(OperatorNames(graph),
+              ElementsAre("Transpose", "Conv", "Relu", "Mul", "Conv", "Transpose", "Reshape", "Transpose"));
+  for (const ValueIndex output : graph.outputs) EXPECT_FALSE(graph.value(output).channels_last);
+  EXPECT_TRUE(graph.value(graph.nodes[3].outputs[0]).channels_last);
+}
+
+TEST_F(PassesTest, LayoutsLeaveWhatTheyCannotTurn) {
+  // Goal: a constant as large as the images, and one along the width, is not read in the wrong order. Method: sums with
+  // both between convolutions: they are computed with the channels first.
+  Graph graph = Bound(ImageIn()
+                          .Floats("image", {1, 2, 3, 3}, std::vector<float>(18, 1))
+                          .Floats("row", {3}, {1, 2, 3})
+                          .Node("Conv", {"x", "w"}, {"a"})
+                          .Node("Mul", {"a", "image"}, {"b"})
+                          .Node("Mul", {"b", "row"}, {"c"})
+                          .Node("Conv", {"c", "w"}, {"y"})
+                          .Serialize(),
+                      {{1, 2, 3, 3}});
+  AssignLayouts(graph);
+  EXPECT_THAT(OperatorNames(graph),
+              ElementsAre("Transpose", "Conv", "Transpose", "Mul", "Mul", "Transpose", "Conv", "Transpose"));
+}
+
 TEST_F(PassesTest, FusesBiasAndReluIntoAMatrixProduct) {
   // Goal: MatMul, Add and Relu become one node. Method: that chain, and one whose Add would broadcast the product.
   OnnxWriter writer;

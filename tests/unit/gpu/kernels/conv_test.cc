@@ -17,6 +17,20 @@ struct Case {
   std::vector<float> input, weights, bias, residual;
 };
 
+double Activated(const ConvDescription& d, double x) {
+  switch (d.activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return x < 0 ? 0.0 : x;
+    case Activation::kClip:
+      return std::min(std::max(x, static_cast<double>(d.low)), static_cast<double>(d.high));
+    case Activation::kSwish:
+      return x / (1 + std::exp(-x));
+  }
+  return x;
+}
+
 /// Straight from the formula, in double, over any number of spatial dimensions: one loop over output positions and one
 /// over kernel positions, both counted in mixed radix.
 std::vector<double> Reference(const Case& c, const Dims& output) {
@@ -48,7 +62,7 @@ std::vector<double> Reference(const Case& c, const Dims& output) {
       }
     }
     if (d.residual) sum += c.residual[o];
-    result.push_back(d.activation == Activation::kRelu && sum < 0 ? 0.0 : sum);
+    result.push_back(Activated(d, sum));
   }
   return result;
 }
@@ -89,10 +103,20 @@ void ExpectMatchesReference(Case& c, std::mt19937& random, double tolerance = 2e
   }
   const std::vector<double> expected = Reference(c, output);
   for (const auto& [name, library] : libraries.all()) {
+    const Activation activation = c.description.activation;
+    const bool simple = activation == Activation::kNone || activation == Activation::kRelu;
+    if (library->backend() == Backend::kCuda && !simple) continue;
     std::vector<GuardedBuffer> own;
     for (const GuardedBuffer& input : inputs) own.push_back(GuardedBuffer::Of(input.Values<float>()));
     ExpectNear(RunKernel<float>(library->PrepareConv(c.description), own, expected.size()), expected, tolerance,
                name + " " + Describe(c));
+    if (library->backend() == Backend::kCuda) continue;
+    ConvDescription last = c.description;
+    last.channels_last = true;
+    std::vector<GuardedBuffer> turned = Inputs(ChannelsLast(c.input, last.input));
+    if (last.residual) turned.push_back(GuardedBuffer::Of(ChannelsLast(c.residual, output)));
+    ExpectNear(RunKernel<float>(library->PrepareConv(last), turned, expected.size()), ChannelsLast(expected, output),
+               tolerance, name + " channels last " + Describe(c));
   }
 }
 
@@ -192,6 +216,24 @@ TEST(Conv, MatchesFormulaOnShapesThatBackendsTellApart) {
   check({.input = {1, 2, 4, 6, 5}, .strides = {2, 1, 1}, .pads_begin = {1, 0, 2}, .pads_end = {0, 1, 0}},
         {3, 2, 2, 3, 3}, false);
   check({.input = {1, 4, 9, 1, 1}}, {3, 4, 3, 1, 1}, true);
+}
+
+// Goal: what follows a convolution in mobile networks. Method: both activations, with depthwise, pointwise and full
+// kernels, with and without residual and bias, against the formula.
+TEST(Conv, MatchesFormulaWithOtherActivations) {
+  Checker check(44);
+  for (const Activation activation : {Activation::kClip, Activation::kSwish}) {
+    for (const bool residual : {false, true}) {
+      ConvDescription d{.residual = residual, .activation = activation, .low = -0.25f, .high = 0.5f};
+      d.input = {2, 24, 9, 7};
+      check(d, {16, 24, 1, 1}, true);
+      d.pads_begin = d.pads_end = {1, 1};
+      check(d, {16, 24, 3, 3}, false);
+      d.strides = {2, 2};
+      d.groups = 24;
+      check(d, {24, 1, 3, 3}, true);
+    }
+  }
 }
 
 // Goal: sizes at which backends choose other algorithms. Method: against the formula.

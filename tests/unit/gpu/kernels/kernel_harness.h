@@ -123,4 +123,19 @@ class Libraries {
   std::vector<std::pair<std::string, KernelLibrary*>> all() { return BackendUnderTest().libraries(); }
 };
 
+/// [N, C, rest...] in memory as [N, rest..., C].
+template <class T>
+std::vector<T> ChannelsLast(const std::vector<T>& values, const Dims& dims) {
+  std::vector<T> result(values.size());
+  const int64_t area = CountOf(Dims(dims.begin() + 2, dims.end()));
+  for (int64_t n = 0; n < dims[0]; ++n) {
+    for (int64_t c = 0; c < dims[1]; ++c) {
+      for (int64_t i = 0; i < area; ++i) {
+        result[(n * area + i) * dims[1] + c] = values[(n * dims[1] + c) * area + i];
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace sluice::gpu

@@ -58,6 +58,12 @@ void ExpectMatchesReference(PoolDescription d, std::mt19937& random) {
   for (const auto& [name, library] : libraries.all()) {
     ExpectNear(RunKernel<float>(library->PreparePool(d), Inputs(input), expected.size()), expected, 1e-5,
                name + " " + DimsToString(d.input) + " by " + DimsToString(d.kernel));
+    if (library->backend() == Backend::kCuda) continue;
+    PoolDescription last = d;
+    last.channels_last = true;
+    ExpectNear(RunKernel<float>(library->PreparePool(last), Inputs(ChannelsLast(input, d.input)), expected.size()),
+               ChannelsLast(expected, output), 1e-5,
+               name + " channels last " + DimsToString(d.input) + " by " + DimsToString(d.kernel));
   }
 }
 

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: The Sluice Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a model repository of networks as PyTorch's exporters spell them, with seeded random weights.
+
+models, with the batch left open in each:
+  resnet50, mobilenet_v2, efficientnet_b0, vit_b_16    torchvision's
+  bert_OPSET_ATTENTION                                 transformers' BertModel: ts14 and ts17 by the TorchScript exporter,
+                                                       dy18, dy20 and dy23 by torch.export; attention eager or sdpa
+  dlrm                                                 dense features, embeddings and their dot products
+--small shrinks each to a file of some 100 KB with the same kinds of nodes, as tests/models has them.
+Needs the packages of scripts/export-requirements.txt.
+exit codes: 0 written, 1 one could not be exported (the others are), 2 usage
+"""
+import argparse
+import logging
+import pathlib
+import sys
+import warnings
+
+import numpy as np
+import torch
+from torch import nn
+
+SEED = 20261130
+BERT_VARIANTS = [(exporter, opset, attention) for exporter, opset in
+                 (("ts", 14), ("ts", 17), ("dy", 18), ("dy", 20), ("dy", 23)) for attention in ("eager", "sdpa")]
+
+
+class Dlrm(nn.Module):
+    """A recommendation model without EmbeddingBag: one index a table."""
+
+    def __init__(self, tables, rows, width, dense):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
+        self.bottom = nn.Sequential(nn.Linear(dense, 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU())
+        pairs = tables * (tables + 1) // 2
+        self.top = nn.Sequential(nn.Linear(pairs + width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 1), nn.Sigmoid())
+        lower = torch.tril_indices(tables + 1, tables + 1, -1)
+        self.register_buffer("pairs", lower[0] * (tables + 1) + lower[1])
+
+    def forward(self, dense, indices):
+        bottom = self.bottom(dense)
+        vectors = torch.stack([bottom] + [table(indices[:, i]) for i, table in enumerate(self.tables)], dim=1)
+        products = torch.matmul(vectors, vectors.transpose(1, 2)).flatten(1)
+        return self.top(torch.cat([bottom, products[:, self.pairs]], dim=1))
+
+
+def small_resnet():
+    """ResNet-50 with one bottleneck a stage and an eighth of the channels, which torchvision's own class fixes."""
+    from torchvision.models.resnet import Bottleneck
+    channels, planes, stages = 8, (8, 16, 32, 64), []
+    for i, width in enumerate(planes):
+        stride = 1 if i == 0 else 2
+        shortcut = nn.Sequential(nn.Conv2d(channels, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+        stages.append(Bottleneck(channels, width, stride, shortcut))
+        channels = 4 * width
+    return nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *stages,
+                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
+
+
+class Encoder(nn.Module):
+    """BertModel with the two outputs and three inputs that servers use."""
+
+    def __init__(self, bert):
+        super().__init__()
+        self.bert = bert
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        result = self.bert(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        return result.last_hidden_state, result.pooler_output
+
+
+def settle(module, *inputs):
+    """Affine parameters of normalisations away from 0 and 1, so that a wrong one shows; statistics of batch
+    normalisations as `inputs` have them, or the signal would fade from layer to layer and every image look alike."""
+    for part in module.modules():
+        if isinstance(part, (nn.BatchNorm2d, nn.LayerNorm)):
+            nn.init.normal_(part.bias, std=0.2)
+            nn.init.uniform_(part.weight, 0.6, 1.4)
+        if isinstance(part, nn.BatchNorm2d):
+            part.momentum = 1.0
+    if inputs:
+        module.train()(*inputs)
+    return module.eval()
+
+
+def vision(name, small):
+    from torchvision import models
+    from torchvision.models.efficientnet import EfficientNet, MBConvConfig
+    size = 64 if small else 224
+    if name == "resnet50":
+        network = small_resnet() if small else models.resnet50()
+    elif name == "mobilenet_v2":
+        network = models.mobilenet_v2(width_mult=0.1, num_classes=10) if small else models.mobilenet_v2()
+        if small:  # The last layer keeps 1,280 channels whatever the width is.
+            network.features[-1] = models.mobilenetv2.Conv2dNormActivation(
+                network.features[-2].out_channels, 64, kernel_size=1, norm_layer=nn.BatchNorm2d, activation_layer=nn.ReLU6)
+            network.classifier[1] = nn.Linear(64, 10)
+    elif name == "efficientnet_b0":
+        if small:
+            setting = [MBConvConfig(1, 3, 1, 8, 8, 1), MBConvConfig(6, 5, 2, 8, 16, 2), MBConvConfig(6, 3, 2, 16, 24, 1)]
+            network = EfficientNet(setting, dropout=0.2, num_classes=10, last_channel=64)
+        else:
+            network = models.efficientnet_b0()
+    else:
+        network = models.VisionTransformer(image_size=size, patch_size=16, num_layers=2, num_heads=2, hidden_dim=32,
+                                           mlp_dim=64, num_classes=10) if small else models.vit_b_16()
+        nn.init.normal_(network.heads.head.weight, std=0.1)  # It begins at zero.
+    return settle(network, torch.randn(8, 3, size, size)), (torch.randn(2, 3, size, size),), ["x"], ["y"]
+
+
+def bert(attention, small):
+    from transformers import BertConfig, BertModel
+    config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=120,
+                        max_position_embeddings=32) if small else BertConfig()
+    config._attn_implementation = attention
+    length = 16 if small else 128
+    ids = torch.randint(0, config.vocab_size, (2, length))
+    mask = torch.ones(2, length, dtype=torch.int64)
+    mask[1, length // 2:] = 0
+    return (settle(Encoder(BertModel(config))), (ids, mask, torch.zeros_like(ids)),
+            ["input_ids", "attention_mask", "token_type_ids"], ["last_hidden_state", "pooler_output"])
+
+
+def dlrm(small):
+    tables, rows, width, dense = (3, 50, 8, 5) if small else (26, 10000, 64, 13)
+    return (Dlrm(tables, rows, width, dense).eval(), (torch.randn(2, dense), torch.randint(0, rows, (2, tables))),
+            ["dense", "indices"], ["y"])
+
+
+def strip(path):
+    """Leaves out where in Python each node comes from: absolute paths, and half of a small file."""
+    import onnx
+    model = onnx.load(path)
+    for holder in (model, model.graph, *model.functions):
+        for part in (holder, *getattr(holder, "node", []), *getattr(holder, "value_info", []), *getattr(holder, "input", []),
+                     *getattr(holder, "output", []), *getattr(holder, "initializer", [])):
+            if isinstance(part, str):
+                continue
+            part.doc_string = ""
+            if hasattr(part, "metadata_props"):
+                del part.metadata_props[:]
+    onnx.save(model, path)
+
+
+def export(module, inputs, input_names, output_names, path, exporter, opset):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The exporters differ in how an open dimension is said, and torch.export wants it of inputs alone.
+    if exporter == "ts":
+        axes = {name: {0: "batch"} for name in input_names + output_names}
+        torch.onnx.export(module, inputs, str(path), input_names=input_names, output_names=output_names,
+                          opset_version=opset, dynamic_axes=axes, dynamo=False)
+        return
+    batch = torch.export.Dim("batch", min=1, max=1024)
+    program = torch.onnx.export(module, inputs, input_names=input_names, output_names=output_names, opset_version=opset,
+                                dynamic_shapes=[{0: batch} for _ in inputs], dynamo=True, verbose=False)
+    program.save(str(path), external_data=False)
+
+
+def plan(small):
+    """(name, what makes the module, exporter, opset)."""
+    for name in ("resnet50", "mobilenet_v2", "efficientnet_b0"):
+        yield f"{name}_ts17", lambda n=name: vision(n, small), "ts", 17
+        yield f"{name}_dy18", lambda n=name: vision(n, small), "dy", 18
+    yield "vit_b_16_dy18", lambda: vision("vit_b_16", small), "dy", 18
+    for exporter, opset, attention in BERT_VARIANTS:
+        yield f"bert_{exporter}{opset}_{attention}", lambda a=attention: bert(a, small), exporter, opset
+    yield "dlrm_ts17", lambda: dlrm(small), "ts", 17
+    yield "dlrm_dy18", lambda: dlrm(small), "dy", 18
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=pathlib.Path, help="the repository; a model's folder is written anew")
+    parser.add_argument("--small", action="store_true", help="small networks of the same kinds")
+    parser.add_argument("--models", default="", help="comma-separated beginnings of names (default: all)")
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    wanted = tuple(filter(None, arguments.models.split(",")))
+    failed = 0
+    for name, make, exporter, opset in plan(arguments.small):
+        if wanted and not name.startswith(wanted):
+            continue
+        torch.manual_seed(SEED)
+        np.random.seed(SEED % 2**32)
+        path = arguments.output / name / "1" / "model.onnx"
+        try:
+            with torch.no_grad():
+                export(*make(), path, exporter, opset)
+            strip(path)
+            print(f"{name}: {path.stat().st_size} bytes", flush=True)
+        except Exception as error:  # One exporter's gap is no reason to leave the others out.
+            failed += 1
+            print(f"{name}: {type(error).__name__}: {str(error).strip().splitlines()[0][:200]}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
