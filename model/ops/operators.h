@@ -20,6 +20,8 @@ absl::Status InferBinary(InferContext& context);
 absl::Status InferComparison(InferContext& context);
 absl::Status LowerBinary(LowerContext& context);
 absl::Status LowerMod(LowerContext& context);
+absl::Status InferAttention(InferContext& context);
+absl::Status LowerAttention(LowerContext& context);
 absl::Status InferIsNan(InferContext& context);
 absl::Status LowerIsNan(LowerContext& context);
 absl::Status InferVariadic(InferContext& context);

@@ -15,6 +15,7 @@ constexpr OperatorEntry kOperators[] = {
     {"And", 7, 23, 2, 2, 1, InferComparison, LowerBinary},
     {"ArgMax", 7, 23, 1, 1, 1, InferArgReduce, LowerArgReduce},
     {"ArgMin", 7, 23, 1, 1, 1, InferArgReduce, LowerArgReduce},
+    {"Attention", 23, 23, 3, 7, 1, InferAttention, LowerAttention},
     {"AveragePool", 7, 23, 1, 1, 1, InferPool, LowerPool},
     {"BatchNormalization", 9, 23, 5, 5, 1, InferBatchNorm, LowerBatchNorm},
     {"Cast", 7, 23, 1, 1, 1, InferCast, LowerCast},

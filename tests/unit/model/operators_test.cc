@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "model_harness.h"
 #include "onnx_writer.h"
@@ -138,6 +139,108 @@ TEST_F(OperatorTest, GatherNdTakesIndicesOfTheRequest) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Fails({"GatherND", 13, {2, 3}, {0, 1, 2, 3, 4, 5}, {I2("c0", {1, 3}, {0, 0, 0})}, {}, {1}, {0}}).code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+/// softmax(scale Q K' + mask) V by its definition; `allowed(h, i, k)` and `added(h, i, k)` are the mask. Tensors by
+/// heads.
+std::vector<float> AttentionByDefinition(const Shape& q_dims, const Shape& k_dims, int64_t value_size,
+                                         const std::vector<float>& q, const std::vector<float>& k,
+                                         const std::vector<float>& v, float scale,
+                                         const std::function<float(int64_t, int64_t, int64_t)>& added) {
+  const int64_t heads = q_dims[1], rows = q_dims[2], size = q_dims[3], kv_heads = k_dims[1], keys = k_dims[2];
+  std::vector<float> result;
+  for (int64_t b = 0; b < q_dims[0]; ++b) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t kv = b * kv_heads + h / (heads / kv_heads);
+      for (int64_t i = 0; i < rows; ++i) {
+        std::vector<double> weights;
+        double sum = 0;
+        for (int64_t j = 0; j < keys; ++j) {
+          double dot = 0;
+          for (int64_t d = 0; d < size; ++d) {
+            dot += static_cast<double>(q[((b * heads + h) * rows + i) * size + d]) * k[(kv * keys + j) * size + d];
+          }
+          weights.push_back(std::exp(scale * dot + added(h, i, j)));
+          sum += weights.back();
+        }
+        for (int64_t d = 0; d < value_size; ++d) {
+          double value = 0;
+          for (int64_t j = 0; j < keys; ++j) value += weights[j] / sum * v[(kv * keys + j) * value_size + d];
+          result.push_back(static_cast<float>(value));
+        }
+      }
+    }
+  }
+  return result;
+}
+
+TEST_F(OperatorTest, AttentionInEveryForm) {
+  // Goal: Attention by heads and packed, with shared keys, masks of both types, causal, and its own scale. Method:
+  // against its definition.
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  const Shape q_dims = {2, 4, 3, 2}, k_dims = {2, 2, 5, 2};
+  constexpr int64_t kValueSize = 3;
+  const auto numbers = [](size_t count, float step) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = std::sin(static_cast<float>(i) * step);
+    return values;
+  };
+  const std::vector<float> q = numbers(48, 1.3f), k = numbers(40, 0.7f), v = numbers(60, 2.1f);
+  const auto packed = [](const std::vector<float>& values, int64_t heads, int64_t length, int64_t size) {
+    std::vector<float> result(values.size());
+    for (int64_t b = 0; b < 2; ++b) {
+      for (int64_t h = 0; h < heads; ++h) {
+        for (int64_t i = 0; i < length; ++i) {
+          for (int64_t d = 0; d < size; ++d) {
+            result[((b * length + i) * heads + h) * size + d] = values[((b * heads + h) * length + i) * size + d];
+          }
+        }
+      }
+    }
+    return result;
+  };
+  for (const bool is_packed : {false, true}) {
+    for (const std::string mask : {"none", "causal", "floats", "bools"}) {
+      SCOPED_TRACE(mask + (is_packed ? " packed" : ""));
+      OnnxWriter writer(23);
+      const auto input = [&](const char* name, const std::vector<float>& values, const Shape& by_heads) {
+        const Shape dims = is_packed ? Shape{2, by_heads[2], by_heads[1] * by_heads[3]} : by_heads;
+        writer.Input(name, DataType::kFp32, dims);
+        return std::pair(dims, ToBytes(is_packed ? packed(values, by_heads[1], by_heads[2], by_heads[3]) : values));
+      };
+      const auto [qd, qb] = input("q", q, q_dims);
+      const auto [kd, kb] = input("k", k, k_dims);
+      const auto [vd, vb] = input("v", v, {2, 2, 5, kValueSize});
+      std::vector<std::string> inputs = {"q", "k", "v"};
+      std::vector<std::string> attributes = {FloatAttribute("scale", 0.75f)};
+      if (is_packed) {
+        attributes.push_back(IntAttribute("q_num_heads", 4));
+        attributes.push_back(IntAttribute("kv_num_heads", 2));
+      }
+      if (mask == "causal") attributes.push_back(IntAttribute("is_causal", 1));
+      if (mask == "floats") writer.Floats("m", {4, 1, 5}, numbers(20, 0.9f));
+      if (mask == "bools") {
+        writer.Initializer(
+            RawTensor("m", DataType::kBool, {3, 5}, std::vector<uint8_t>{1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0}));
+      }
+      if (mask == "floats" || mask == "bools") inputs.push_back("m");
+      writer.Output("y", DataType::kFp32, is_packed ? Shape{2, 3, 12} : Shape{2, 4, 3, 3});
+      writer.Node("Attention", inputs, {"y"}, attributes);
+      const auto outputs = Run(writer.Serialize(), {qd, kd, vd}, {qb, kb, vb});
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      const std::vector<float> floats = numbers(20, 0.9f);
+      const std::vector<uint8_t> bools = {1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0};
+      std::vector<float> expected =
+          AttentionByDefinition(q_dims, k_dims, kValueSize, q, k, v, 0.75f, [&](int64_t h, int64_t i, int64_t j) {
+            if (mask == "causal") return j > i ? kNever : 0.0f;
+            if (mask == "floats") return floats[h * 5 + j];
+            if (mask == "bools") return bools[i * 5 + j] == 0 ? kNever : 0.0f;
+            return 0.0f;
+          });
+      if (is_packed) expected = packed(expected, 4, 3, kValueSize);
+      EXPECT_THAT(FromBytes<float>((*outputs)[0]), Pointwise(FloatNear(1e-5f), expected));
+    }
+  }
 }
 
 TEST_F(OperatorTest, IsNanTellsNansApart) {

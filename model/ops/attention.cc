@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+// Attention (opset 23) written out: softmax(scale * Q K' + mask) V, head by head, of kernels that every backend has.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "gpu/kernels/elementwise.h"
+#include "gpu/kernels/matmul.h"
+#include "gpu/kernels/movement.h"
+#include "gpu/kernels/softmax.h"
+#include "model/ops/context.h"
+#include "model/ops/operators.h"
+
+namespace sluice::model {
+namespace {
+
+constexpr size_t kMask = 3;
+
+/// What the node asks for, with every number worked out.
+struct Problem {
+  bool packed = false;  ///< [batch, length, heads * size] instead of [batch, heads, length, size].
+  int64_t batch = 0, q_heads = 0, kv_heads = 0, q_length = 0, kv_length = 0, size = 0, value_size = 0;
+  float scale = 1;
+  bool causal = false;
+};
+
+absl::Status Disagree(const NodeContext& context) {
+  return absl::InvalidArgumentError(absl::StrCat("Q ", ShapeToString(context.dims(0)), ", K ",
+                                                 ShapeToString(context.dims(1)), " and V ",
+                                                 ShapeToString(context.dims(2)), " do not fit each other"));
+}
+
+/// Splits `packed` into `heads` of equal size; -1 when that is not possible.
+int64_t HeadSize(int64_t packed, int64_t heads) { return heads > 0 && packed % heads == 0 ? packed / heads : -1; }
+
+absl::StatusOr<Problem> ReadProblem(const NodeContext& context) {
+  const Shape &q = context.dims(0), &k = context.dims(1), &v = context.dims(2);
+  if (q.size() != k.size() || q.size() != v.size() || (q.size() != 3 && q.size() != 4)) return Disagree(context);
+  for (size_t i = 4; i < context.input_count(); ++i) {
+    if (context.has_input(i)) return absl::UnimplementedError("past keys and values, or lengths that vary");
+  }
+  SLUICE_ASSIGN_OR_RETURN(const float softcap, context.Float("softcap", 0));
+  if (softcap != 0) return absl::UnimplementedError(absl::StrCat("softcap ", softcap));
+  Problem p;
+  p.packed = q.size() == 3;
+  p.batch = q[0];
+  if (p.packed) {
+    SLUICE_ASSIGN_OR_RETURN(p.q_heads, context.Int("q_num_heads", 0));
+    SLUICE_ASSIGN_OR_RETURN(p.kv_heads, context.Int("kv_num_heads", 0));
+    p.q_length = q[1];
+    p.kv_length = k[1];
+    p.size = HeadSize(q[2], p.q_heads);
+    p.value_size = HeadSize(v[2], p.kv_heads);
+    if (p.size < 0 || p.value_size < 0 || HeadSize(k[2], p.kv_heads) != p.size || v[1] != p.kv_length) {
+      return Disagree(context);
+    }
+  } else {
+    p.q_heads = q[1];
+    p.kv_heads = k[1];
+    p.q_length = q[2];
+    p.kv_length = k[2];
+    p.size = q[3];
+    p.value_size = v[3];
+    if (k[3] != p.size || v[1] != p.kv_heads || v[2] != p.kv_length) return Disagree(context);
+  }
+  if (k[0] != p.batch || v[0] != p.batch || p.kv_heads < 1 || p.q_heads % p.kv_heads != 0) return Disagree(context);
+  SLUICE_ASSIGN_OR_RETURN(p.scale, context.Float("scale", 1.0f / std::sqrt(static_cast<float>(p.size))));
+  SLUICE_ASSIGN_OR_RETURN(const int64_t causal, context.Int("is_causal", 0));
+  p.causal = causal != 0;
+  return p;
+}
+
+class Writer {
+ public:
+  Writer(LowerContext& context, const Problem& problem)
+      : context_(context),
+        p_(problem),
+        group_(problem.q_heads / problem.kv_heads),
+        score_dims_({problem.batch, problem.q_heads, problem.q_length, problem.kv_length}) {}
+
+  absl::Status Write() {
+    SLUICE_ASSIGN_OR_RETURN(const ValueIndex q, Heads(0, p_.q_length, p_.q_heads, p_.size));
+    SLUICE_ASSIGN_OR_RETURN(const ValueIndex k, Heads(1, p_.kv_length, p_.kv_heads, p_.size));
+    SLUICE_ASSIGN_OR_RETURN(const ValueIndex v, Heads(2, p_.kv_length, p_.kv_heads, p_.value_size));
+    // Query heads that share keys are one more dimension, over which those are broadcast.
+    gpu::MatMulDescription product{.a = {p_.batch, p_.kv_heads, group_, p_.q_length, p_.size},
+                                   .b = {p_.batch, p_.kv_heads, 1, p_.kv_length, p_.size},
+                                   .transpose_b = true,
+                                   .alpha = p_.scale};
+    SLUICE_ASSIGN_OR_RETURN(ValueIndex scores, Multiply(product, q, k, context_.AddTemporary(kFloat, score_dims_)));
+    SLUICE_ASSIGN_OR_RETURN(scores, Masked(scores));
+    SLUICE_ASSIGN_OR_RETURN(auto softmax,
+                            gpu::PrepareSoftmax(context_.device(), {.type = kFloat, .dims = score_dims_}));
+    const ValueIndex weights = context_.AddTemporary(kFloat, score_dims_);
+    context_.AddLaunch(std::move(softmax), {scores}, {weights});
+    product = {.a = {p_.batch, p_.kv_heads, group_, p_.q_length, p_.kv_length},
+               .b = {p_.batch, p_.kv_heads, 1, p_.kv_length, p_.value_size}};
+    const Shape by_heads = {p_.batch, p_.q_heads, p_.q_length, p_.value_size};
+    const ValueIndex sums = p_.packed ? context_.AddTemporary(kFloat, by_heads) : context_.output_index(0);
+    SLUICE_RETURN_IF_ERROR(Multiply(product, weights, v, sums).status());
+    return p_.packed ? Swap(sums, by_heads, context_.output_index(0)) : absl::OkStatus();
+  }
+
+ private:
+  static constexpr DataType kFloat = DataType::kFp32;
+
+  /// [b, x, y, z] as [b, y, x, z].
+  absl::Status Swap(ValueIndex from, const Shape& dims, ValueIndex to) {
+    SLUICE_ASSIGN_OR_RETURN(
+        auto kernel,
+        gpu::PrepareTranspose(context_.device(), {.type = kFloat, .input = dims, .permutation = {0, 2, 1, 3}}));
+    context_.AddLaunch(std::move(kernel), {from}, {to});
+    return absl::OkStatus();
+  }
+
+  /// Input `i` as [batch, heads, length, size].
+  absl::StatusOr<ValueIndex> Heads(size_t i, int64_t length, int64_t heads, int64_t size) {
+    if (!p_.packed) return context_.input_index(i);
+    const ValueIndex turned = context_.AddTemporary(kFloat, {p_.batch, heads, length, size});
+    SLUICE_RETURN_IF_ERROR(Swap(context_.input_index(i), {p_.batch, length, heads, size}, turned));
+    return turned;
+  }
+
+  absl::StatusOr<ValueIndex> Multiply(const gpu::MatMulDescription& product, ValueIndex a, ValueIndex b,
+                                      ValueIndex result) {
+    SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareMatMul(context_.device(), product));
+    context_.AddLaunch(std::move(kernel), {a, b}, {result});
+    return result;
+  }
+
+  absl::StatusOr<ValueIndex> Add(ValueIndex scores, ValueIndex other, const Shape& dims) {
+    const gpu::BinaryDescription sum{.kind = gpu::BinaryKind::kAdd, .type = kFloat, .a = score_dims_, .b = dims};
+    SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareBinary(context_.device(), sum));
+    const ValueIndex result = context_.AddTemporary(kFloat, score_dims_);
+    context_.AddLaunch(std::move(kernel), {scores, other}, {result}, {0});
+    return result;
+  }
+
+  ValueIndex Floats(absl::string_view what, Shape dims, const std::vector<float>& values) {
+    std::vector<std::byte> bytes(values.size() * sizeof(float));
+    if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+    return context_.AddConstant(what, kFloat, std::move(dims), std::move(bytes));
+  }
+
+  absl::StatusOr<ValueIndex> Masked(ValueIndex scores) {
+    constexpr float kNever = -std::numeric_limits<float>::infinity();
+    if (p_.causal) {
+      std::vector<float> later(static_cast<size_t>(p_.q_length * p_.kv_length), 0.0f);
+      for (int64_t i = 0; i < p_.q_length; ++i) {
+        for (int64_t k = i + 1; k < p_.kv_length; ++k) later[static_cast<size_t>(i * p_.kv_length + k)] = kNever;
+      }
+      SLUICE_ASSIGN_OR_RETURN(
+          scores, Add(scores, Floats("causal", {p_.q_length, p_.kv_length}, later), {p_.q_length, p_.kv_length}));
+    }
+    if (!context_.has_input(kMask)) return scores;
+    const Shape mask_dims = context_.dims(kMask);
+    const ValueIndex mask = context_.input_index(kMask);
+    if (context_.input(kMask).type != DataType::kBool) return Add(scores, mask, mask_dims);
+    const gpu::WhereDescription keep{.type = kFloat, .condition = mask_dims, .x = score_dims_, .y = {}};
+    SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareWhere(context_.device(), keep));
+    const ValueIndex never = Floats("never", {}, {kNever});
+    const ValueIndex result = context_.AddTemporary(kFloat, score_dims_);
+    context_.AddLaunch(std::move(kernel), {mask, scores, never}, {result});
+    return result;
+  }
+
+  LowerContext& context_;
+  const Problem p_;
+  const int64_t group_;
+  const Shape score_dims_;
+};
+
+}  // namespace
+
+absl::Status InferAttention(InferContext& context) {
+  SLUICE_ASSIGN_OR_RETURN(const Problem p, ReadProblem(context));
+  for (size_t i = 0; i < 3; ++i) {
+    if (context.input(i).type != DataType::kFp32)
+      return absl::UnimplementedError("attention of other types than FLOAT");
+  }
+  if (context.has_input(kMask)) {
+    const DataType type = context.input(kMask).type;
+    if (type != DataType::kFp32 && type != DataType::kBool) return absl::UnimplementedError("a mask of that type");
+    const Shape scores = {p.batch, p.q_heads, p.q_length, p.kv_length};
+    const absl::StatusOr<Shape> both = gpu::BroadcastDims(context.dims(kMask), scores);
+    if (!both.ok() || *both != scores) {
+      return absl::InvalidArgumentError(absl::StrCat("the mask ", ShapeToString(context.dims(kMask)),
+                                                     " does not broadcast to ", ShapeToString(scores)));
+    }
+  }
+  return context.SetOutput(0, DataType::kFp32,
+                           p.packed ? Shape{p.batch, p.q_length, p.q_heads * p.value_size}
+                                    : Shape{p.batch, p.q_heads, p.q_length, p.value_size});
+}
+
+absl::Status LowerAttention(LowerContext& context) {
+  SLUICE_ASSIGN_OR_RETURN(const Problem problem, ReadProblem(context));
+  return Writer(context, problem).Write();
+}
+
+}  // namespace sluice::model
