@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "gpu/kernels/features.h"
 #include "model/constant_pool.h"
 #include "model/passes/passes.h"
 #include "model/plan.h"
@@ -26,7 +27,7 @@ class GraphDeviceModel final : public DeviceModel {
 
   absl::StatusOr<std::unique_ptr<Plan>> BuildPlan(const Bucket& bucket) override {
     Graph graph = graph_.Clone();
-    SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_, gpu::ConvFeaturesOf(device_)));
+    SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_, gpu::KernelFeaturesOf(device_)));
     SLUICE_RETURN_IF_ERROR(CheckOutputs(graph));
     return BuildPlanFromGraph(std::move(graph), bucket, device_, pool_, options_);
   }

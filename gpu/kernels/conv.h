@@ -34,10 +34,10 @@ struct ConvDescription {
   Dims pads_end = {};
   int64_t groups = 1;
   bool residual = false;
-  Activation activation = Activation::kNone;  ///< Those of ConvFeatures.
+  Activation activation = Activation::kNone;  ///< Others than kRelu as KernelFeatures says.
   float low = 0, high = 0;                    ///< Of kClip; low <= high.
-  /// Input, residual and result lie in memory as [N, spatial..., C], whatever the order of `input`; where ConvFeatures
-  /// says so. Weights are given as ever.
+  /// Input, residual and result lie in memory as [N, spatial..., C], whatever the order of `input`; where
+  /// KernelFeatures says so. Weights are given as ever.
   bool channels_last = false;
   /// Where packed weights live; null lets the kernel keep its own copy. Must outlive the kernel.
   PackedWeights* packed_weights = nullptr;
@@ -45,13 +45,6 @@ struct ConvDescription {
 
 /// [N, M, spatial...] of the result. INVALID_ARGUMENT saying what was expected and what came when the description is
 /// not consistent.
-/// What a device's convolutions, and the pools between them, do beyond what all do. UNIMPLEMENTED where they do not.
-struct ConvFeatures {
-  bool channels_last = false;    ///< Faster so, and pools take it too.
-  bool all_activations = false;  ///< Else kNone and kRelu.
-};
-ConvFeatures ConvFeaturesOf(Device& device);
-
 absl::StatusOr<Dims> ConvOutputDims(const ConvDescription& description);
 
 /// INVALID_ARGUMENT as above; UNIMPLEMENTED for what the backend does not convolve.

@@ -201,6 +201,9 @@ absl::StatusOr<std::unique_ptr<Kernel>> MakeTiles(int ordinal, const MatMulDescr
 
 absl::StatusOr<std::unique_ptr<Kernel>> MakeFloat(int ordinal, MathLibraries& math, MatMulChoices& choices,
                                                   const MatMulDescription& d, const MatMulGeometry& geometry) {
+  if (d.activation != Activation::kNone && d.activation != Activation::kRelu) {
+    return absl::UnimplementedError("the CUDA backend multiplies with Relu as the only activation");
+  }
   SLUICE_ASSIGN_OR_RETURN(MatMulOperands operands, MakeMatMulOperands(d, geometry));
   MatMulShape& shape = operands.shape;
   SLUICE_ASSIGN_OR_RETURN(auto parts, MakeParts<float>(d, geometry));

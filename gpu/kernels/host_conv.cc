@@ -104,6 +104,8 @@ class PlainConvolution {
       case Activation::kSwish:
         for (int64_t i = 0; i < count; ++i) values[i] /= 1.0f + std::exp(-values[i]);
         return;
+      case Activation::kGelu:
+        return;  // Refused when it was prepared.
     }
   }
 
@@ -249,6 +251,7 @@ class ChannelsLastConvKernel final : public HostKernel {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Kernel>> PlainConv(const ConvDescription& description) {
+  if (description.activation == Activation::kGelu) return absl::UnimplementedError("no convolution applies Gelu");
   SLUICE_ASSIGN_OR_RETURN(const ConvGeometry geometry, MakeConvGeometry(description));
   SLUICE_ASSIGN_OR_RETURN(HostConstant weights,
                           HostConstant::MakePlain(description.packed_weights, description.weights));

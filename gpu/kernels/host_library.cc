@@ -54,7 +54,9 @@ class OneDnnLibrary final : public PlainLibrary {
   OneDnnLibrary(const Clock& clock, std::unique_ptr<host::OneDnn> onednn)
       : PlainLibrary(clock), onednn_(std::move(onednn)) {}
 
-  ConvFeatures conv_features() const override { return {.channels_last = true, .all_activations = true}; }
+  KernelFeatures features() const override {
+    return {.channels_last = true, .conv_activations = true, .matmul_gelu = true};
+  }
   Result PrepareConv(const ConvDescription& d) override {
     Result kernel = onednn_->PrepareConv(d);
     return absl::IsUnimplemented(kernel.status()) ? PlainLibrary::PrepareConv(d) : std::move(kernel);

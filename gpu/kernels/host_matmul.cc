@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -39,7 +40,7 @@ class PlainProduct final : public HostKernel {
         c_column_(!has_c_ || geometry.c.back() == 1 ? 0 : 1),
         alpha_(static_cast<T>(d.alpha)),
         beta_(static_cast<T>(d.beta)),
-        relu_(d.activation == Activation::kRelu),
+        activation_(d.activation),
         constant_b_(std::move(b)),
         constant_c_(std::move(c)) {}
 
@@ -113,7 +114,10 @@ class PlainProduct final : public HostKernel {
       T value = scale ? alpha_ * to[i] : to[i];
       if (c != nullptr) value += beta_ * c[row * c_row_ + i * c_column_];
       if constexpr (std::is_floating_point_v<T>) {
-        if (relu_ && value < T(0)) value = T(0);
+        if (activation_ == Activation::kRelu && value < T(0)) value = T(0);
+        if constexpr (std::is_same_v<T, float>) {
+          if (activation_ == Activation::kGelu) value = 0.5f * value * (1.0f + std::erf(value * 0.70710678f));
+        }
       }
       to[i] = value;
     }
@@ -126,7 +130,7 @@ class PlainProduct final : public HostKernel {
   const bool has_c_;
   const int64_t c_row_, c_column_;
   const T alpha_, beta_;
-  const bool relu_;
+  const Activation activation_;
   const HostConstant constant_b_;
   const HostConstant constant_c_;
 };

@@ -44,7 +44,7 @@ SLUICE_KERNEL_FAMILY(PrepareTransfer, TransferDescription, "transfers over mappe
 
 #undef SLUICE_KERNEL_FAMILY
 
-ConvFeatures ConvFeaturesOf(Device& device) { return device.kernels().conv_features(); }
+KernelFeatures KernelFeaturesOf(Device& device) { return device.kernels().features(); }
 
 absl::StatusOr<std::unique_ptr<Kernel>> KernelLibrary::PrepareStamp() { return Unimplemented("stamp"); }
 

@@ -12,6 +12,7 @@
 #include "gpu/kernels/conv.h"
 #include "gpu/kernels/delay.h"
 #include "gpu/kernels/elementwise.h"
+#include "gpu/kernels/features.h"
 #include "gpu/kernels/fill.h"
 #include "gpu/kernels/matmul.h"
 #include "gpu/kernels/movement.h"
@@ -35,7 +36,7 @@ class KernelLibrary {
   virtual ~KernelLibrary() = default;
   Backend backend() const { return backend_; }
 
-  virtual ConvFeatures conv_features() const { return {}; }
+  virtual KernelFeatures features() const { return {}; }
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PreparePool(const PoolDescription& description);

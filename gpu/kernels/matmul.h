@@ -31,10 +31,10 @@ struct MatMulDescription {
   bool transpose_b = false;
   float alpha = 1.0f;
   float beta = 1.0f;
-  std::optional<Constant> b_constant = {};  ///< B, when it is constant; its dims equal `b`. FP32 only.
-  std::optional<Dims> c = {};               ///< C's dimensions; none when there is no C.
-  std::optional<Constant> c_constant = {};  ///< C, when it is constant; its dims equal `c`. FP32 only.
-  Activation activation = Activation::kNone;
+  std::optional<Constant> b_constant = {};    ///< B, when it is constant; its dims equal `b`. FP32 only.
+  std::optional<Dims> c = {};                 ///< C's dimensions; none when there is no C.
+  std::optional<Constant> c_constant = {};    ///< C, when it is constant; its dims equal `c`. FP32 only.
+  Activation activation = Activation::kNone;  ///< kGelu as KernelFeatures says.
   /// Where packed constants live; null lets the kernel keep its own copy. Must outlive the kernel.
   PackedWeights* packed_weights = nullptr;
 };

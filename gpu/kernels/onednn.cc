@@ -247,16 +247,18 @@ Layout Images(const dnnl::memory::dims& dims, bool channels_last) {
   return Layout(dims, kFloat, strides);
 }
 
-void AppendActivation(const ConvDescription& d, dnnl::post_ops& after) {
-  switch (d.activation) {
+void AppendActivation(Activation activation, float low, float high, dnnl::post_ops& after) {
+  switch (activation) {
     case Activation::kNone:
       return;
     case Activation::kRelu:
       return after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
     case Activation::kClip:
-      return after.append_eltwise(1.0f, dnnl::algorithm::eltwise_clip, d.low, d.high);
+      return after.append_eltwise(1.0f, dnnl::algorithm::eltwise_clip, low, high);
     case Activation::kSwish:
       return after.append_eltwise(1.0f, dnnl::algorithm::eltwise_swish, 1.0f, 0.0f);
+    case Activation::kGelu:
+      return after.append_eltwise(1.0f, dnnl::algorithm::eltwise_gelu_erf, 0.0f, 0.0f);
   }
 }
 
@@ -270,7 +272,7 @@ dnnl::convolution_forward::primitive_desc DescribeConv(const dnnl::engine& engin
                                                        const Layout& destination) {
   dnnl::post_ops after;
   if (d.residual) after.append_sum(1.0f);
-  AppendActivation(d, after);
+  AppendActivation(d.activation, d.low, d.high, after);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(after);
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -400,6 +402,53 @@ absl::StatusOr<HostConstant> ScaledConstant(PackedWeights* pool, const Constant&
   });
 }
 
+// Below it a product is bound by reading its matrix, which oneDNN's own does better.
+constexpr int64_t kLeastPointwiseRows = 4;
+
+/// True for rows times one constant matrix, plus a constant row: what a pointwise convolution with the channels last
+/// computes, over as many places as there are rows.
+bool IsPointwise(const MatMulDescription& d, const MatMulGeometry& g) {
+  const bool constant_row =
+      g.c.empty() || (d.c_constant.has_value() && g.c.back() == g.columns && Product(g.c) == g.columns);
+  return d.b_constant.has_value() && Product(g.b_batch) == 1 && !d.transpose_a && d.alpha == 1.0f && constant_row &&
+         g.depth > 0 && Product(g.batch) * g.rows >= kLeastPointwiseRows;
+}
+
+/// oneDNN's generated code for such convolutions is 1.2 to 2.5 times faster than its matrix product without AVX-512:
+/// [128,768] by [768,3072] 4.2 ms instead of 12.5 with two threads, [16,768] by [768,768] 107 us instead of 160.
+Result BuildPointwise(Recipe recipe, const MatMulDescription& d, const MatMulGeometry& g) {
+  const int64_t rows = Product(g.batch) * g.rows;
+  const dnnl::memory::dims weight_dims = {g.columns, g.depth, 1, 1};
+  const Layout source = Images({1, g.depth, rows, 1}, true), output = Images({1, g.columns, rows, 1}, true);
+  const Layout given = d.transpose_b ? RowMajor(weight_dims) : Layout(weight_dims, kFloat, {1, g.columns, 1, 1});
+  dnnl::post_ops after;
+  AppendActivation(d.activation, 0, 0, after);
+  dnnl::primitive_attr attributes;
+  attributes.set_post_ops(after);
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  const Layout any(weight_dims, kFloat, kAny), bias({g.columns}, kFloat, dnnl::memory::format_tag::a);
+  constexpr auto kInference = dnnl::prop_kind::forward_inference;
+  constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+  const dnnl::memory::dims ones = {1, 1}, zeros = {0, 0};
+  const dnnl::convolution_forward::desc operation =
+      g.c.empty() ? dnnl::convolution_forward::desc(kInference, kDirect, source, any, output, ones, zeros, zeros)
+                  : dnnl::convolution_forward::desc(kInference, kDirect, source, any, bias, output, ones, zeros, zeros);
+  const dnnl::convolution_forward::primitive_desc description(operation, attributes, recipe.engine());
+  SLUICE_RETURN_IF_ERROR(RefuseReference(description.impl_info_str()));
+  SLUICE_ASSIGN_OR_RETURN(const Place weights,
+                          recipe.Constant(d.packed_weights, *d.b_constant, given, description.weights_desc()));
+  std::vector<Argument> arguments = {{DNNL_ARG_SRC, source, Place::Span(0)},
+                                     {DNNL_ARG_WEIGHTS, description.weights_desc(), weights},
+                                     {DNNL_ARG_DST, output, Place::Span(1)}};
+  if (!g.c.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(HostConstant scaled, ScaledConstant(d.packed_weights, *d.c_constant, d.beta));
+    arguments.push_back({DNNL_ARG_BIAS, bias, recipe.Keep(std::move(scaled))});
+  }
+  recipe.Add(dnnl::convolution_forward(description), description.scratchpad_desc(), std::move(arguments));
+  return std::move(recipe).Finish(absl::StrCat("matmul ", DimsToString(d.a), " by ", DimsToString(d.b), " (oneDNN ",
+                                               description.impl_info_str(), ")"));
+}
+
 Result BuildMatMul(Recipe recipe, const MatMulDescription& d, const MatMulGeometry& geometry) {
   if (geometry.batch.size() > DNNL_MAX_NDIMS - 2 || Product(geometry.batch) == 0) {
     return absl::UnimplementedError("oneDNN takes neither empty nor that many batch dimensions");
@@ -414,7 +463,7 @@ Result BuildMatMul(Recipe recipe, const MatMulDescription& d, const MatMulGeomet
   }
   dnnl::post_ops after;
   if (has_c && !c_is_bias) after.append_binary(dnnl::algorithm::binary_add, *operands.c);
-  if (d.activation == Activation::kRelu) after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+  AppendActivation(d.activation, 0, 0, after);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(after);
   if (d.alpha != 1.0f) attributes.set_output_scales(0, {d.alpha});
@@ -522,6 +571,12 @@ Result OneDnn::PrepareConv(const ConvDescription& description) const {
 Result OneDnn::PrepareMatMul(const MatMulDescription& description) const {
   SLUICE_ASSIGN_OR_RETURN(const MatMulGeometry geometry, MakeMatMulGeometry(description));
   if (description.type != DataType::kFp32) return absl::UnimplementedError("oneDNN multiplies FP32 here");
+  if (IsPointwise(description, geometry)) {
+    Result kernel = Guarded(state_->threads, "matrix product as convolution", [&] {
+      return BuildPointwise(Recipe(state_->engine, state_->stream), description, geometry);
+    });
+    if (!absl::IsUnimplemented(kernel.status())) return kernel;
+  }
   return Guarded(state_->threads, "matrix product",
                  [&] { return BuildMatMul(Recipe(state_->engine, state_->stream), description, geometry); });
 }

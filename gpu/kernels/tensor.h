@@ -34,6 +34,7 @@ enum class Activation : uint8_t {
   kRelu,
   kClip,   ///< min(max(x, low), high), the bounds beside it
   kSwish,  ///< x / (1 + exp(-x))
+  kGelu,   ///< 0.5 x (1 + erf(x / sqrt(2)))
 };
 
 /// Product of `dims`. INVALID_ARGUMENT when one is negative or the tensor's bytes would not fit 2^48, a bound no real

@@ -12,8 +12,8 @@
 
 namespace sluice::model {
 
-/// Set by passes to "Relu" on nodes that apply it to their own result, and on a Conv to "Swish", or to "Clip" with the
-/// other two attributes.
+/// Set by passes to "Relu" on nodes that apply it to their own result, to "Gelu" on a matrix product, and on a Conv to
+/// "Swish", or to "Clip" with the other two attributes.
 inline constexpr absl::string_view kActivationAttribute = "sluice.activation";
 inline constexpr absl::string_view kLowAttribute = "sluice.low";
 inline constexpr absl::string_view kHighAttribute = "sluice.high";

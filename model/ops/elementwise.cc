@@ -148,6 +148,7 @@ absl::StatusOr<gpu::Activation> FusedActivation(const NodeContext& context) {
   if (activation == "Relu") return gpu::Activation::kRelu;
   if (activation == "Clip") return gpu::Activation::kClip;
   if (activation == "Swish") return gpu::Activation::kSwish;
+  if (activation == "Gelu") return gpu::Activation::kGelu;
   return absl::InternalError(absl::StrCat("unknown fused activation ", activation));
 }
 

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "gpu/device.h"
-#include "gpu/kernels/conv.h"
+#include "gpu/kernels/features.h"
 #include "model/graph.h"
 #include "model/model.h"
 
@@ -45,8 +45,8 @@ void FuseBias(Graph& graph);
 /// An Add of another tensor becomes the residual of the convolution before it. Needs shapes.
 void FuseResidual(Graph& graph);
 
-/// A Relu becomes the activation of the node before it.
-void FuseActivation(Graph& graph);
+/// A Relu, and where `gelu` a Gelu behind a matrix product, becomes the activation of the node before it.
+void FuseActivation(Graph& graph, bool gelu = false);
 
 /// What follows a convolution and only it, a Clip or x * Sigmoid(x), becomes its activation. For devices whose
 /// convolutions take those. Needs shapes.
@@ -67,6 +67,6 @@ absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host);
 /// Binds the bucket and runs every pass; `features` are those of the device that will run the graph. Afterwards every
 /// value that is read has a type and a shape.
 absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host,
-                           const gpu::ConvFeatures& features);
+                           const gpu::KernelFeatures& features);
 
 }  // namespace sluice::model

@@ -15,7 +15,7 @@ absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host) {
 }
 
 absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host,
-                           const gpu::ConvFeatures& features) {
+                           const gpu::KernelFeatures& features) {
   SLUICE_RETURN_IF_ERROR(BindShapes(graph, signature, bucket));
   SLUICE_RETURN_IF_ERROR(FoldConstants(graph, host));
   RemoveIdentities(graph);
@@ -26,8 +26,8 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   RemoveDeadCode(graph);  // So that what a fused node no longer reads does not count as a use.
   SLUICE_RETURN_IF_ERROR(HoistGather(graph, host));
   FuseResidual(graph);
-  FuseActivation(graph);
-  if (features.all_activations) FuseConvActivation(graph);
+  FuseActivation(graph, features.matmul_gelu);
+  if (features.conv_activations) FuseConvActivation(graph);
   RemoveDeadCode(graph);
   if (features.channels_last) AssignLayouts(graph);
   return absl::OkStatus();

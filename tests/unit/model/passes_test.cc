@@ -354,6 +354,28 @@ TEST_F(PassesTest, FusesBothSpellingsOfGelu) {
   EXPECT_EQ(std::get<std::string>(tanh.nodes[0].FindAttribute("approximate")->value), "tanh");
 }
 
+TEST_F(PassesTest, FusesExactGeluIntoAMatrixProduct) {
+  // Goal: Gelu behind a product becomes its activation where the device has that, and only the exact form. Method: both
+  // forms, with and without.
+  const auto file = [](const std::string& form) {
+    return OnnxWriter(20)
+        .Input("x", DataType::kFp32, {-1, 2})
+        .Output("y", DataType::kFp32, {-1, 2})
+        .Floats("w", {2, 2}, {1, 2, 3, 4})
+        .Node("MatMul", {"x", "w"}, {"p"})
+        .Node("Gelu", {"p"}, {"y"}, {StringAttribute("approximate", form)})
+        .Serialize();
+  };
+  Graph exact = Bound(file("none"), {{1, 2}});
+  FuseActivation(exact);
+  EXPECT_THAT(OperatorNames(exact), ElementsAre("MatMul", "Gelu"));
+  FuseActivation(exact, /*gelu=*/true);
+  EXPECT_THAT(OperatorNames(exact), ElementsAre("MatMul"));
+  Graph approximate = Bound(file("tanh"), {{1, 2}});
+  FuseActivation(approximate, /*gelu=*/true);
+  EXPECT_THAT(OperatorNames(approximate), ElementsAre("MatMul", "Gelu"));
+}
+
 /// One-hot of `x` (any integers) times a table of three rows, plus a constant, through a Tanh.
 std::string OneHotFile() {
   return OnnxWriter(15)

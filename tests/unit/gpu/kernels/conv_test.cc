@@ -27,6 +27,8 @@ double Activated(const ConvDescription& d, double x) {
       return std::min(std::max(x, static_cast<double>(d.low)), static_cast<double>(d.high));
     case Activation::kSwish:
       return x / (1 + std::exp(-x));
+    case Activation::kGelu:
+      break;
   }
   return x;
 }
