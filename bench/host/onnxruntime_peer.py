@@ -107,9 +107,7 @@ def main():
     parser.add_argument("--limit", type=float, default=1.15, help="of Sluice's median over the peer's (default: %(default)s)")
     parser.add_argument("--json", type=pathlib.Path, help="write the rows to this file")
     arguments = parser.parse_args()
-    wanted = tuple(filter(None, arguments.only.split(",")))
-    models = [path.parent.parent.name for path in sorted(arguments.models.glob("*/1/model.onnx"))]
-    models = [model for model in models if not wanted or model.startswith(wanted)]
+    models = parity.models_in(arguments.models, arguments.only)
     server = server_process.ServerProcess(arguments.server, "--devices", "host", "--host-threads", str(arguments.threads),
                                           "--strict-readiness=false", repository=arguments.models)
     try:

@@ -37,6 +37,8 @@ strip --strip-unneeded "$stage"/bin/* "$stage"/lib/*
 
 cp -r scripts "$stage/"
 cp tests/interop/*.py "$stage/tests/interop/"
+mkdir -p "$stage/tests/models"
+cp -r tests/models/parity.py tests/models/small "$stage/tests/models/"
 cp -rL models/filetype "$stage/models/"
 cp models/resnet50/config.pbtxt "$stage/models/resnet50/"
 cp CMakeLists.txt LICENSE "$stage/"

@@ -9,7 +9,8 @@ steps, in the order they run:
   numerics     every model, every class, against ONNX Runtime   load        two classes: R99 and W
   copies       a large latency input beside batch copies        overhead    front end: client minus echo minus device
   pipeline     lanes, gate and transfers without gRPC           cupti       legacy default stream and allocations
-  trap         a kernel that kills the device                   racecheck   hazards of our kernels in shared memory
+  trap         a kernel that kills the device                racecheck   hazards of our kernels in shared memory
+  parity       exported networks against ONNX Runtime
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
 import argparse
@@ -79,7 +80,8 @@ racecheck = sanitizer([["kernels_cuda", "--gtest_filter=-Conv.*"]], "--tool", "r
 STEPS = {
     "conformance": (suite("conformance_cuda"), 120), "kernels": (suite("kernels_cuda"), 180), "memcheck": (memcheck, 300),
     "racecheck": (racecheck, 180),
-    "priorities": (script("priorities.py"), 90), "numerics": (script("numerics.py"), 180), "load": (script("load.py"), 450),
+    "priorities": (script("priorities.py"), 90), "numerics": (script("numerics.py"), 180),
+    "parity": (script("parity.py"), 120), "load": (script("load.py"), 450),
     "copies": (script("copies.py"), 90), "overhead": (script("overhead.py"), 120),
     "pipeline": (script("pipeline.py"), 200), "cupti": (script("cupti.py"), 150),
     "trap": (script("trap.py"), 90),

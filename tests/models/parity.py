@@ -15,7 +15,6 @@ import sys
 
 import numpy as np
 import onnxruntime
-import tritonclient.grpc as tritonclient
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
 import server_process  # noqa: E402: the path is set above
@@ -40,13 +39,23 @@ def inputs_of(session, rows, random):
     return values
 
 
-def ask(client, model, values, request_class):
-    tensors = []
-    for name, value in values.items():
-        tensor = tritonclient.InferInput(name, list(value.shape), "INT64" if value.dtype == np.int64 else "FP32")
-        tensor.set_data_from_numpy(value)
-        tensors.append(tensor)
-    return client.infer(model, tensors, headers={"sluice-class": request_class}, client_timeout=120)
+class Client:
+    """Asks a server by tritonclient; scripts/gpu/parity.py has another, for machines without it."""
+
+    def __init__(self, url):
+        import tritonclient.grpc as tritonclient
+        self.tritonclient = tritonclient
+        self.client = tritonclient.InferenceServerClient(url)
+
+    def ask(self, model, values, request_class):
+        """{output: array}."""
+        tensors = []
+        for name, value in values.items():
+            tensor = self.tritonclient.InferInput(name, list(value.shape), "INT64" if value.dtype == np.int64 else "FP32")
+            tensor.set_data_from_numpy(value)
+            tensors.append(tensor)
+        reply = self.client.infer(model, tensors, headers={"sluice-class": request_class}, client_timeout=120)
+        return {output.name: reply.as_numpy(output.name) for output in reply.get_response().outputs}
 
 
 def share_of_allowed(actual, expected):
@@ -62,10 +71,10 @@ def compare(client, session, model, rows, request_class, seed):
     """Rows of the table."""
     values = inputs_of(session, rows, np.random.RandomState(seed))
     expected = session.run(None, values)
-    reply = ask(client, model, values, request_class)
+    reply = client.ask(model, values, request_class)
     result = []
     for output, right in zip(session.get_outputs(), expected):
-        actual = reply.as_numpy(output.name)
+        actual = reply[output.name]
         share = share_of_allowed(actual, right) if actual.shape == right.shape else float("inf")
         planted = share_of_allowed(actual[::-1], right) if rows > 1 and actual.shape == right.shape else None
         right_enough = share <= 1 and (planted is None or planted > 1)
@@ -102,31 +111,42 @@ def parse_flags():
     return parser.parse_args()
 
 
+def models_in(repository, only=""):
+    """Names of its models that begin with one of `only`, comma-separated."""
+    wanted = tuple(filter(None, only.split(",")))
+    names = sorted({path.parent.parent.name for path in repository.glob("*/*/model.onnx")})
+    return [name for name in names if not wanted or name.startswith(wanted)]
+
+
+def compare_all(client, repository, models, classes, counts):
+    """All rows of the table; progress goes to standard error."""
+    rows = []
+    for seed, model in enumerate(models):
+        session = onnxruntime.InferenceSession(str(repository / model / "1" / "model.onnx"),
+                                               providers=["CPUExecutionProvider"])
+        for request_class in classes:
+            for count in counts:
+                try:
+                    rows += compare(client, session, model, count, request_class, seed)
+                except Exception as error:  # One model's failure leaves the others to be looked at.
+                    rows.append({"model": model, "class": request_class, "rows": count, "right": False,
+                                 "error": str(error).splitlines()[0][:120]})
+        print(f"{model}: {'right' if all(row['right'] for row in rows if row['model'] == model) else 'WRONG'}",
+              file=sys.stderr, flush=True)
+    return rows
+
+
 def main():
     arguments = parse_flags()
-    wanted = tuple(filter(None, arguments.only.split(",")))
-    models = sorted(path.parent.parent.name for path in arguments.models.glob("*/*/model.onnx"))
-    models = [model for model in models if not wanted or model.startswith(wanted)]
+    models = models_in(arguments.models, arguments.only)
     if not models:
         print(f"no models in {arguments.models}", file=sys.stderr)
         return 1
-    rows = []
     server = server_process.ServerProcess(arguments.server, "--strict-readiness=false", *arguments.server_flags.split(),
                                           repository=arguments.models)
     try:
-        with tritonclient.InferenceServerClient(server.grpc) as client:
-            for seed, model in enumerate(models):
-                session = onnxruntime.InferenceSession(str(arguments.models / model / "1" / "model.onnx"),
-                                                       providers=["CPUExecutionProvider"])
-                for request_class in arguments.classes.split(","):
-                    for count in map(int, arguments.rows.split(",")):
-                        try:
-                            rows += compare(client, session, model, count, request_class, seed)
-                        except Exception as error:  # One model's failure leaves the others to be looked at.
-                            rows.append({"model": model, "class": request_class, "rows": count, "right": False,
-                                         "error": str(error).splitlines()[0][:120]})
-                print(f"{model}: {'right' if all(r['right'] for r in rows if r['model'] == model) else 'WRONG'}",
-                      file=sys.stderr, flush=True)
+        rows = compare_all(Client(server.grpc), arguments.models, models, arguments.classes.split(","),
+                           [int(count) for count in arguments.rows.split(",")])
     finally:
         code = server.stop()
     print_table(rows)
