@@ -3,17 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/time.h"
-#include "base/clock.h"
 #include "gpu/gate.h"
+#include "tests/unit/gpu/lane/gate_fixture.h"
 
 namespace sluice::gpu {
 namespace {
-
-using absl::Microseconds;
-
-constexpr RequestClass kBatch = RequestClass::kBatch;
-
-Time At(int64_t microseconds) { return Time::FromNanoseconds(1'000'000'000 + microseconds * 1000); }
 
 /// A gate of 15 us of handover and a window of 60, without a floor.
 class GateHandoverTest : public ::testing::Test {
