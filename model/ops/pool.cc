@@ -44,7 +44,7 @@ absl::Status InferPool(InferContext& context) {
 
 absl::Status LowerPool(LowerContext& context) {
   SLUICE_ASSIGN_OR_RETURN(gpu::PoolDescription description, DescribePool(context));
-  description.channels_last = context.output(0).channels_last;
+  description.channels_last = context.input(0).channels_last || context.output(0).channels_last;
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PreparePool(context.device(), description));
   context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)});
   return absl::OkStatus();

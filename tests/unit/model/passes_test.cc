@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/graph_builder.h"
@@ -268,6 +269,43 @@ TEST_F(PassesTest, LayoutsChangeAtTheBordersOfConvolutions) {
               ElementsAre("Transpose", "Conv", "Relu", "Mul", "Conv", "Transpose", "Reshape", "Transpose"));
   for (const ValueIndex output : graph.outputs) EXPECT_FALSE(graph.value(output).channels_last);
   EXPECT_TRUE(graph.value(graph.nodes[3].outputs[0]).channels_last);
+}
+
+TEST_F(PassesTest, LayoutsSurviveResultsOfOnePlaceOrOneChannel) {
+  // Goal: a convolution or pool whose result, or whose input, is the same in both orders still reads and writes the
+  // right one. Method: to one place, to one channel and back to two, and a pool to one place, each behind a convolution
+  // that leaves its result with the channels last, against sums worked out here.
+  std::vector<float> x(18), all(36);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 7) - 3;
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i * 5 % 11) - 5;
+  const std::string file = ImageIn()
+                               .Floats("all", {2, 2, 3, 3}, all)
+                               .Floats("mix", {1, 2, 1, 1}, {2, -1})
+                               .Floats("spread", {2, 1, 1, 1}, {1, -1})
+                               .Output("place", DataType::kFp32, {-1, 2, 1, 1})
+                               .Output("pooled", DataType::kFp32, {-1, 2, 1, 1})
+                               .Node("Conv", {"x", "w"}, {"a"})
+                               .Node("Conv", {"a", "all"}, {"place"})
+                               .Node("MaxPool", {"a"}, {"pooled"}, {IntsAttribute("kernel_shape", {3, 3})})
+                               .Node("Conv", {"a", "mix"}, {"one"})
+                               .Node("Conv", {"one", "spread"}, {"y"})
+                               .Serialize();
+  const auto outputs = Run(file, {{1, 2, 3, 3}}, {ToBytes(x)});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  std::vector<float> a(18), y(18), place(2), pooled(2, -1e9f);
+  for (size_t i = 0; i < 9; ++i) {
+    a[i] = x[i] + 2 * x[9 + i];
+    a[9 + i] = 3 * x[i] + 4 * x[9 + i];
+    y[i] = 2 * a[i] - a[9 + i];
+    y[9 + i] = -y[i];
+    for (size_t c = 0; c < 2; ++c) {
+      pooled[c] = std::max(pooled[c], a[9 * c + i]);
+      for (size_t m = 0; m < 2; ++m) place[m] += a[9 * c + i] * all[(m * 2 + c) * 9 + i];
+    }
+  }
+  EXPECT_THAT(FromBytes<float>((*outputs)[0]), Pointwise(FloatNear(1e-4f), y));
+  EXPECT_THAT(FromBytes<float>((*outputs)[1]), Pointwise(FloatNear(1e-4f), place));
+  EXPECT_THAT(FromBytes<float>((*outputs)[2]), Pointwise(FloatNear(1e-4f), pooled));
 }
 
 TEST_F(PassesTest, LayoutsLeaveWhatTheyCannotTurn) {
