@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,9 +40,54 @@ bool ReducesPlaces(Graph& graph, size_t node) {
   return *axes == std::vector<int64_t>{2, 3};
 }
 
+/// Nodes that compute the same whatever the order is, as long as it is one.
+bool TakesImagesOfAnyOrder(absl::string_view name) {
+  return IsUnaryOperator(name) || name == "Add" || name == "Sub" || name == "Mul" || name == "Div" ||
+         name == "MaxPool" || name == "AveragePool";
+}
+
+bool IsImage(const Graph& graph, ValueIndex index) {
+  return index != kNoValue && graph.value(index).dims.has_value() && graph.value(index).dims->size() == kRank;
+}
+
+bool IsImageConv(const Graph& graph, const Node& node) {
+  return node.entry->name == "Conv" && IsImage(graph, node.inputs[0]);
+}
+
+/// How many convolutions are joined by nodes that take any order. One alone gains nothing: what it needs turned before
+/// and after, its kernel turns faster itself.
+class Regions {
+ public:
+  explicit Regions(const Graph& graph) : parents_(graph.values.size()), convolutions_(graph.values.size(), 0) {
+    std::iota(parents_.begin(), parents_.end(), size_t{0});
+    for (const Node& node : graph.nodes) {
+      const bool conv = IsImageConv(graph, node);
+      if (!conv && !(TakesImagesOfAnyOrder(node.entry->name) && IsImage(graph, node.outputs[0]))) continue;
+      const size_t inputs = conv ? 1 : node.inputs.size();
+      for (size_t i = 0; i < inputs; ++i) {
+        if (IsImage(graph, node.inputs[i])) parents_[Root(node.inputs[i])] = Root(node.outputs[0]);
+      }
+    }
+    for (const Node& node : graph.nodes) {
+      if (IsImageConv(graph, node)) ++convolutions_[Root(node.outputs[0])];
+    }
+  }
+  bool HasSeveral(ValueIndex value) { return convolutions_[Root(value)] > 1; }
+
+ private:
+  size_t Root(ValueIndex value) {
+    auto index = static_cast<size_t>(value);
+    while (parents_[index] != index) index = parents_[index] = parents_[parents_[index]];
+    return index;
+  }
+
+  std::vector<size_t> parents_;
+  std::vector<int> convolutions_;
+};
+
 class Assignment {
  public:
-  explicit Assignment(Graph& graph) : graph_(graph) {}
+  explicit Assignment(Graph& graph) : graph_(graph), regions_(graph) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -58,7 +104,7 @@ class Assignment {
   void Place() {
     Node node = std::move(graph_.nodes.back());
     graph_.nodes.back() = node;  // What it is, is asked with the node in its place.
-    const bool is_conv = IsConv(node);
+    const bool is_conv = IsImageConv(graph_, node) && regions_.HasSeveral(node.outputs[0]);
     const bool last = is_conv || FollowsChannelsLast(node);
     const bool any_order = !last && TakesEither(graph_.nodes.size() - 1);
     graph_.nodes.pop_back();
@@ -74,17 +120,10 @@ class Assignment {
     graph_.nodes.push_back(std::move(node));
   }
 
-  bool IsConv(const Node& node) const {
-    return node.entry->name == "Conv" && graph_.value(node.inputs[0]).dims->size() == kRank;
-  }
-
-  /// Nodes that compute the same whatever the order is, as long as it is one: they go on in the channels' order that
-  /// reaches them.
+  /// What takes any order goes on in the one that reaches it.
   bool FollowsChannelsLast(const Node& node) const {
     const absl::string_view name = node.entry->name;
-    const bool elementwise = IsUnaryOperator(name) || name == "Add" || name == "Sub" || name == "Mul" || name == "Div";
-    if (!elementwise && name != "MaxPool" && name != "AveragePool") return false;
-    if (node.outputs.size() != 1 || graph_.value(node.outputs[0]).dims->size() != kRank) return false;
+    if (!TakesImagesOfAnyOrder(name) || node.outputs.size() != 1 || !IsImage(graph_, node.outputs[0])) return false;
     bool reaches = false;
     const size_t operands = IsUnaryOperator(name) ? 1 : node.inputs.size();
     for (size_t i = 0; i < operands; ++i) {
@@ -124,6 +163,7 @@ class Assignment {
   }
 
   Graph& graph_;
+  Regions regions_;                          ///< Of the graph as it came.
   std::map<ValueIndex, ValueIndex> copies_;  ///< Each value has one order of its own and at most one other.
 };
 

@@ -308,6 +308,22 @@ TEST_F(PassesTest, LayoutsSurviveResultsOfOnePlaceOrOneChannel) {
   EXPECT_THAT(FromBytes<float>((*outputs)[2]), Pointwise(FloatNear(1e-4f), pooled));
 }
 
+TEST_F(PassesTest, LayoutsLeaveALoneConvolution) {
+  // Goal: one convolution among nodes that want the channels first is not worth turning for. Method: one before a Relu,
+  // and two with a Softmax between them.
+  const auto names = [&](OnnxWriter& writer) {
+    Graph graph = Bound(writer.Serialize(), {{1, 2, 3, 3}});
+    AssignLayouts(graph);
+    return OperatorNames(graph);
+  };
+  OnnxWriter one = ImageIn();
+  one.Node("Conv", {"x", "w"}, {"a"}).Node("Relu", {"a"}, {"y"});
+  EXPECT_THAT(names(one), ElementsAre("Conv", "Relu"));
+  OnnxWriter apart = ImageIn();
+  apart.Node("Conv", {"x", "w"}, {"a"}).Node("Softmax", {"a"}, {"b"}).Node("Conv", {"b", "w"}, {"y"});
+  EXPECT_THAT(names(apart), ElementsAre("Conv", "Softmax", "Conv"));
+}
+
 TEST_F(PassesTest, LayoutsLeaveWhatTheyCannotTurn) {
   // Goal: a constant as large as the images, and one along the width, is not read in the wrong order. Method: sums with
   // both between convolutions: they are computed with the channels first.
