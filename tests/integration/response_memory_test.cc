@@ -319,7 +319,8 @@ TEST_F(ResponseMemoryTest, MemoryStaysFlat) {
   // resident depends on malloc's arenas as well.
   EXPECT_LT(half(allocated, 2), half(allocated, 1) + 32);
   EXPECT_LT(half(resident, 2), half(resident, 1) * 1.25 + 64);
-  EXPECT_EQ(Metric("sluice_slots_free", {}), Metric("sluice_slots", {}));
+  // The last reader that gave up may leave an execution behind that is not over yet.
+  Await("a slot is still held", [&] { return Metric("sluice_slots_free", {}) == Metric("sluice_slots", {}); });
 }
 
 }  // namespace
