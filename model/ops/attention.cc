@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention (opset 23) written out: softmax(scale * Q K' + mask) V, head by head, of kernels that every backend has.
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -141,12 +140,6 @@ class Writer {
     return result;
   }
 
-  ValueIndex Floats(absl::string_view what, Shape dims, const std::vector<float>& values) {
-    std::vector<std::byte> bytes(values.size() * sizeof(float));
-    if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-    return context_.AddConstant(what, kFloat, std::move(dims), std::move(bytes));
-  }
-
   absl::StatusOr<ValueIndex> Masked(ValueIndex scores) {
     constexpr float kNever = -std::numeric_limits<float>::infinity();
     if (p_.causal) {
@@ -154,8 +147,9 @@ class Writer {
       for (int64_t i = 0; i < p_.q_length; ++i) {
         for (int64_t k = i + 1; k < p_.kv_length; ++k) later[static_cast<size_t>(i * p_.kv_length + k)] = kNever;
       }
-      SLUICE_ASSIGN_OR_RETURN(
-          scores, Add(scores, Floats("causal", {p_.q_length, p_.kv_length}, later), {p_.q_length, p_.kv_length}));
+      SLUICE_ASSIGN_OR_RETURN(scores,
+                              Add(scores, context_.AddConstant("causal", kFloat, {p_.q_length, p_.kv_length}, later),
+                                  {p_.q_length, p_.kv_length}));
     }
     if (!context_.has_input(kMask)) return scores;
     const Shape mask_dims = context_.dims(kMask);
@@ -163,7 +157,7 @@ class Writer {
     if (context_.input(kMask).type != DataType::kBool) return Add(scores, mask, mask_dims);
     const gpu::WhereDescription keep{.type = kFloat, .condition = mask_dims, .x = score_dims_, .y = {}};
     SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareWhere(context_.device(), keep));
-    const ValueIndex never = Floats("never", {}, {kNever});
+    const ValueIndex never = context_.AddConstant("never", kFloat, {}, std::vector<float>{kNever});
     const ValueIndex result = context_.AddTemporary(kFloat, score_dims_);
     context_.AddLaunch(std::move(kernel), {mask, scores, never}, {result});
     return result;

@@ -136,7 +136,8 @@ ValueIndex LowerContext::AddTemporary(DataType type, Shape dims) {
   return graph_.AddValue({.name = absl::StrCat(node().name, "/temporary"), .type = type, .dims = std::move(dims)});
 }
 
-ValueIndex LowerContext::AddConstant(absl::string_view what, DataType type, Shape dims, std::vector<std::byte> bytes) {
+ValueIndex LowerContext::AddConstantBytes(absl::string_view what, DataType type, Shape dims,
+                                          std::vector<std::byte> bytes) {
   return graph_.AddConstant(absl::StrCat(node().name, "/", what), type, std::move(dims), std::move(bytes));
 }
 

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -107,7 +109,11 @@ class LowerContext : public NodeContext {
   /// A value between two launches of this node.
   ValueIndex AddTemporary(DataType type, Shape dims);
   /// A constant that a launch of this node reads, beside the node's own inputs. `what` it is, for its name.
-  ValueIndex AddConstant(absl::string_view what, DataType type, Shape dims, std::vector<std::byte> bytes);
+  template <class T>
+  ValueIndex AddConstant(absl::string_view what, DataType type, Shape dims, const std::vector<T>& values) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+    return AddConstantBytes(what, type, std::move(dims), {bytes, bytes + values.size() * sizeof(T)});
+  }
   /// `in_place` names the inputs whose memory the output may take, as the kernel's header allows.
   void AddLaunch(std::unique_ptr<gpu::Kernel> kernel, std::vector<ValueIndex> inputs, std::vector<ValueIndex> outputs,
                  std::vector<size_t> in_place = {});
@@ -115,6 +121,8 @@ class LowerContext : public NodeContext {
   void AddView() { lowered_.views.push_back({output_index(0), input_index(0)}); }
 
  private:
+  ValueIndex AddConstantBytes(absl::string_view what, DataType type, Shape dims, std::vector<std::byte> bytes);
+
   gpu::Device& device_;
   gpu::PackedWeights* const pool_;
   Lowered& lowered_;

@@ -4,7 +4,6 @@
 // for masks and for picks of columns, nearly always with coordinates that are constant once shapes are bound.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -67,12 +66,6 @@ absl::StatusOr<Layout> LayoutOf(const NodeContext& context) {
   return layout;
 }
 
-ValueIndex AddInts(LowerContext& context, absl::string_view what, Shape dims, const std::vector<int64_t>& numbers) {
-  std::vector<std::byte> bytes(numbers.size() * sizeof(int64_t));
-  if (!bytes.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
-  return context.AddConstant(what, DataType::kInt64, std::move(dims), std::move(bytes));
-}
-
 /// The rows that constant coordinates name.
 absl::StatusOr<ValueIndex> ConstantRows(LowerContext& context, const Layout& layout, const Shape& row_dims) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<int64_t> indices, context.ConstantInts(1));
@@ -92,7 +85,7 @@ absl::StatusOr<ValueIndex> ConstantRows(LowerContext& context, const Layout& lay
       rows[i] += (index < 0 ? index + layout.extents[c] : index) * strides[c];
     }
   }
-  return AddInts(context, "rows", row_dims, rows);
+  return context.AddConstant("rows", DataType::kInt64, row_dims, rows);
 }
 
 absl::StatusOr<ValueIndex> AddStep(LowerContext& context, gpu::BinaryKind kind, ValueIndex a, const Shape& a_dims,
@@ -111,9 +104,10 @@ absl::StatusOr<ValueIndex> ComputedRows(LowerContext& context, const Layout& lay
   const Shape index_dims = context.dims(1);
   const Shape vector_dims = {static_cast<int64_t>(layout.extents.size())};
   const ValueIndex indices = context.input_index(1);
-  const ValueIndex extents = AddInts(context, "extents", vector_dims, layout.extents);
-  const ValueIndex zeros = AddInts(context, "zeros", vector_dims, std::vector<int64_t>(layout.extents.size(), 0));
-  const ValueIndex strides = AddInts(context, "strides", vector_dims, layout.strides());
+  const ValueIndex extents = context.AddConstant("extents", DataType::kInt64, vector_dims, layout.extents);
+  const ValueIndex zeros =
+      context.AddConstant("zeros", DataType::kInt64, vector_dims, std::vector<int64_t>(layout.extents.size(), 0));
+  const ValueIndex strides = context.AddConstant("strides", DataType::kInt64, vector_dims, layout.strides());
   SLUICE_ASSIGN_OR_RETURN(const ValueIndex negative, AddStep(context, gpu::BinaryKind::kLess, indices, index_dims,
                                                              zeros, vector_dims, DataType::kBool));
   const gpu::WhereDescription where{
@@ -135,7 +129,7 @@ absl::StatusOr<ValueIndex> ComputedRows(LowerContext& context, const Layout& lay
   const int64_t per_batch = std::max<int64_t>(count / layout.batches, 1);
   std::vector<int64_t> firsts(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) firsts[i] = i / per_batch * (layout.rows() / layout.batches);
-  const ValueIndex base = AddInts(context, "batches", row_dims, firsts);
+  const ValueIndex base = context.AddConstant("batches", DataType::kInt64, row_dims, firsts);
   return AddStep(context, gpu::BinaryKind::kAdd, rows, row_dims, base, row_dims);
 }
 

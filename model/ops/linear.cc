@@ -15,8 +15,8 @@
 namespace sluice::model {
 namespace {
 
-// Inputs of a Conv: data, weights, bias, and a residual that a pass may have put fourth.
-constexpr size_t kWeights = 1, kBias = 2, kResidual = 3;
+// Inputs of a Conv behind its data.
+constexpr size_t kWeights = 1, kBias = 2;
 
 absl::StatusOr<gpu::ConvDescription> DescribeConv(const NodeContext& context) {
   gpu::ConvDescription description;
@@ -40,7 +40,7 @@ absl::StatusOr<gpu::ConvDescription> DescribeConv(const NodeContext& context) {
   SLUICE_ASSIGN_OR_RETURN(description.activation, FusedActivation(context));
   SLUICE_ASSIGN_OR_RETURN(description.low, context.Float(kLowAttribute, 0));
   SLUICE_ASSIGN_OR_RETURN(description.high, context.Float(kHighAttribute, 0));
-  description.residual = context.has_input(kResidual);
+  description.residual = context.has_input(kConvResidual);
   // Enough for the output's shape; the bytes are added when the kernel is prepared.
   const auto shape_only = [&](size_t i) {
     return gpu::Constant{context.input(i).constant_name, context.input(i).type, context.dims(i),
@@ -129,7 +129,7 @@ absl::Status LowerConv(LowerContext& context) {
   if (context.has_input(kBias)) description.bias = context.ConstantInput(kBias);
   description.packed_weights = context.pool();
   std::vector<ValueIndex> inputs = {context.input_index(0)};
-  if (description.residual) inputs.push_back(context.input_index(kResidual));
+  if (description.residual) inputs.push_back(context.input_index(kConvResidual));
   // One of the two may be the same in both orders, and then says nothing.
   description.channels_last = context.input(0).channels_last || context.output(0).channels_last;
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareConv(context.device(), description));

@@ -18,7 +18,6 @@ namespace sluice::model {
 namespace {
 
 constexpr size_t kRank = 4;
-constexpr size_t kConvResidual = 3;  // As ops/linear.cc reads a Conv.
 
 /// True when both orders are the same bytes: one channel, or one place.
 bool IsSameInBoth(const Shape& dims) {

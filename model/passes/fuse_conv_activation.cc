@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +50,7 @@ void FuseConvActivation(Graph& graph) {
   };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
+    if (node.FindAttribute(kActivationAttribute) != nullptr) continue;  // It does more than its name says.
     if (node.entry->name == "Clip") {
       const int conv = FusableConv(graph, producers, uses, node.inputs[0], 1);
       const auto bounds = ClipBounds(NodeContext(graph, i));

@@ -3,13 +3,12 @@
 #include <utility>
 
 #include "model/ops/activation.h"
+#include "model/ops/operators.h"
 #include "model/ops/registry.h"
 #include "model/passes/passes.h"
 
 namespace sluice::model {
 namespace {
-
-constexpr size_t kResidual = 3;  // As ops/linear.cc reads a Conv.
 
 /// Position of the Conv that could take `other` as its residual, or -1.
 int FusableConv(const Graph& graph, const std::vector<int>& producers, const std::vector<int>& uses, ValueIndex sum,
@@ -17,7 +16,7 @@ int FusableConv(const Graph& graph, const std::vector<int>& producers, const std
   const auto index = static_cast<size_t>(result);
   if (producers[index] < 0 || uses[index] != 1 || result == other) return -1;
   const Node& conv = graph.nodes[static_cast<size_t>(producers[index])];
-  if (conv.entry->name != "Conv" || conv.inputs.size() > kResidual ||
+  if (conv.entry->name != "Conv" || conv.inputs.size() > kConvResidual ||
       conv.FindAttribute(kActivationAttribute) != nullptr) {
     return -1;
   }
@@ -44,8 +43,8 @@ void FuseResidual(Graph& graph) {
     const auto producer = static_cast<size_t>(take_left ? left : right);
     const ValueIndex other = add.inputs[take_left ? 1 : 0];
     Node fused = std::move(graph.nodes[producer]);
-    fused.inputs.resize(kResidual + 1, kNoValue);
-    fused.inputs[kResidual] = other;
+    fused.inputs.resize(kConvResidual + 1, kNoValue);
+    fused.inputs[kConvResidual] = other;
     fused.outputs = {sum};
     graph.nodes[i] = std::move(fused);
     merged[producer] = true;

@@ -247,6 +247,18 @@ TEST_F(PassesTest, FusesClipAndSwishIntoAConvolution) {
                      {{1, 2, 3, 3}});
   FuseConvActivation(kept);
   EXPECT_THAT(OperatorNames(kept), ElementsAre("Conv", "Sigmoid", "Mul"));
+  // A product that has an activation of its own is more than a swish.
+  Graph more = Bound(ImageIn()
+                         .Node("Conv", {"x", "w"}, {"c"})
+                         .Node("Sigmoid", {"c"}, {"d"})
+                         .Node("Mul", {"c", "d"}, {"e"})
+                         .Node("Relu", {"e"}, {"y"})
+                         .Serialize(),
+                     {{1, 2, 3, 3}});
+  FuseActivation(more);
+  FuseConvActivation(more);
+  EXPECT_THAT(OperatorNames(more), ElementsAre("Conv", "Sigmoid", "Mul"));
+  EXPECT_TRUE(HasRelu(more.nodes[2]));
 }
 
 TEST_F(PassesTest, LayoutsChangeAtTheBordersOfConvolutions) {
