@@ -188,7 +188,7 @@ int64_t Gate::EarliestReady(int64_t now_ns) {
   return earliest;
 }
 
-/// Of the only unit in flight: it runs since it was granted, or since the one before it was seen to end.
+/// Of what is in flight: it runs since the newest of it was granted, or since the one before it was seen to end.
 bool Gate::AboutToEnd(const EngineState& engine, int64_t in_flight_ns, int64_t now_ns) const {
   if (handover_ns_ == 0) return false;
   const int64_t since = std::max(engine.newest_grant_ns.load(std::memory_order_relaxed),
@@ -208,7 +208,8 @@ Gate::Room Gate::Reserve(Engine engine, int64_t cost_ns, int64_t time_left_ns, i
     if (sum > time_left_ns) return Room::kTooLate;
     if (count > 0) {
       const bool room = engine == Engine::kCompute
-                            ? sum <= window || (count == 1 && AboutToEnd(engine_state, before, now_ns))
+                            ? sum <= window || ((count == 1 || (count == 2 && cost_ns > window / 2)) &&
+                                                AboutToEnd(engine_state, before, now_ns))
                             : count < static_cast<uint64_t>(std::max(options_.copy_window, 1));
       if (!room || count >= kMaxCount || sum > static_cast<int64_t>(kTimeMask)) return Room::kWindowFull;
     }

@@ -134,8 +134,8 @@ void DeviceSide::OnFirstLatencyUnit(uint64_t id) {
   const SimDevice::LowerWork now = device_.lower_started();
   const absl::Duration in_the_way = now.predicted - execution->lower_at_entry.predicted;
   const int unit_count = now.unit_count - execution->lower_at_entry.unit_count;
-  // More than a window is in flight as one long unit, or as two while one hands over to the other.
-  const int long_units = gate_.gate().options().handover > absl::ZeroDuration() ? 2 : 1;
+  // More than a window is in flight as one long unit, or as up to three while one or two hand over to the next.
+  const int long_units = gate_.gate().options().handover > absl::ZeroDuration() ? 3 : 1;
   if (in_the_way > gate_.window() && unit_count > long_units) {
     failure_.Report(loop_.now(), "a latency execution waited for ", unit_count, " lower units of ",
                     absl::FormatDuration(in_the_way), ", more than one window");

@@ -27,7 +27,8 @@ class GateHandoverTest : public ::testing::Test {
 };
 
 TEST_F(GateHandoverTest, SuccessorOfALongUnitIsGrantedShortlyBeforeItsEnd) {
-  // Goal: units that do not fit into the window together follow each other without a pause, and there are never three.
+  // Goal: units that do not fit into the window together follow each other without a pause, and what is in flight is
+  // never predicted to take longer than the handover and one unit.
   // Method: ask before, at and after the moment when 15 of 50 us are left; the second one runs from the end of the
   // first.
   EXPECT_TRUE(Granted(Engine::kCompute, 50, 0));
@@ -37,6 +38,18 @@ TEST_F(GateHandoverTest, SuccessorOfALongUnitIsGrantedShortlyBeforeItsEnd) {
   gate_.Complete(Engine::kCompute, kBatch, Microseconds(50), Microseconds(52), At(52));
   EXPECT_FALSE(Granted(Engine::kCompute, 50, 52 + 34));
   EXPECT_TRUE(Granted(Engine::kCompute, 50, 52 + 35));
+}
+
+TEST_F(GateHandoverTest, LongUnitFollowsTwoThatRunAtOnce) {
+  // Goal: a long unit follows two others, which run at once on two streams, before either is seen to end; a short one,
+  // of which the window takes several, does not, and nothing follows three, however long they are overdue. Method: 15
+  // us are left of two units of 40 and 31 us, by the time that has passed since the second was granted.
+  EXPECT_TRUE(Granted(Engine::kCompute, 40, 0));
+  EXPECT_TRUE(Granted(Engine::kCompute, 31, 25));
+  EXPECT_FALSE(Granted(Engine::kCompute, 31, 25 + 55));
+  EXPECT_FALSE(Granted(Engine::kCompute, 30, 25 + 56));
+  EXPECT_TRUE(Granted(Engine::kCompute, 31, 25 + 56));
+  EXPECT_FALSE(Granted(Engine::kCompute, 31, 1'000'000));
 }
 
 TEST_F(GateHandoverTest, TokensComeBeforeTheHandover) {
