@@ -208,7 +208,7 @@ Gate::Room Gate::Reserve(Engine engine, int64_t cost_ns, int64_t time_left_ns, i
     if (sum > time_left_ns) return Room::kTooLate;
     if (count > 0) {
       const bool room = engine == Engine::kCompute
-                            ? sum <= window || ((count == 1 || (count == 2 && cost_ns > window / 2)) &&
+                            ? sum <= window || ((count == 1 || (count == 2 && cost_ns > window / 4 * 3)) &&
                                                 AboutToEnd(engine_state, before, now_ns))
                             : count < static_cast<uint64_t>(std::max(options_.copy_window, 1));
       if (!room || count >= kMaxCount || sum > static_cast<int64_t>(kTimeMask)) return Room::kWindowFull;

@@ -25,8 +25,8 @@ struct GateOptions {
   absl::Duration idle_compute_window =
       absl::Microseconds(2000);  ///< The same while no latency-capable model is loaded.
   /// The successor of a unit may be granted, however long, once this much of the predicted time of the only one in
-  /// flight is left, so that the device never waits for the host between two units. A unit that is longer than half the
-  /// window may follow two in the same way: short ones fill the window instead. 0 turns it off.
+  /// flight is left, so that the device never waits for the host between two units. A unit that is longer than
+  /// three quarters of the window may follow two in the same way. 0 turns it off.
   absl::Duration handover;
   int copy_window = 2;                                    ///< Chunks in flight per direction.
   double batch_min_share = 0.05;                          ///< Of compute time over any second; 0 turns the floor off.

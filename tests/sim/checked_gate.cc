@@ -86,7 +86,7 @@ bool CheckedGate::HasRoom(gpu::Engine engine, absl::Duration cost) const {
   if (engine != gpu::Engine::kCompute) return engine_books.in_flight_count < options_.copy_window;
   if (engine_books.in_flight + cost <= window()) return true;
   if (options_.handover == absl::ZeroDuration()) return false;
-  if (engine_books.in_flight_count > (cost > window() / 2 ? 2 : 1)) return false;
+  if (engine_books.in_flight_count > (cost > window() / 4 * 3 ? 2 : 1)) return false;
   const Time since = std::max(engine_books.newest_grant, engine_books.last_completion);
   return engine_books.in_flight - (loop_.now() - since) <= options_.handover;
 }

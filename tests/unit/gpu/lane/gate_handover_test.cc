@@ -43,13 +43,13 @@ TEST_F(GateHandoverTest, SuccessorOfALongUnitIsGrantedShortlyBeforeItsEnd) {
 TEST_F(GateHandoverTest, LongUnitFollowsTwoThatRunAtOnce) {
   // Goal: a long unit follows two others, which run at once on two streams, before either is seen to end; a short one,
   // of which the window takes several, does not, and nothing follows three, however long they are overdue. Method: 15
-  // us are left of two units of 40 and 31 us, by the time that has passed since the second was granted.
-  EXPECT_TRUE(Granted(Engine::kCompute, 40, 0));
-  EXPECT_TRUE(Granted(Engine::kCompute, 31, 25));
-  EXPECT_FALSE(Granted(Engine::kCompute, 31, 25 + 55));
-  EXPECT_FALSE(Granted(Engine::kCompute, 30, 25 + 56));
-  EXPECT_TRUE(Granted(Engine::kCompute, 31, 25 + 56));
-  EXPECT_FALSE(Granted(Engine::kCompute, 31, 1'000'000));
+  // us are left of two units of 60 and 46 us, by the time that has passed since the second was granted.
+  EXPECT_TRUE(Granted(Engine::kCompute, 60, 0));
+  EXPECT_TRUE(Granted(Engine::kCompute, 46, 45));
+  EXPECT_FALSE(Granted(Engine::kCompute, 46, 45 + 90));
+  EXPECT_FALSE(Granted(Engine::kCompute, 45, 45 + 91));
+  EXPECT_TRUE(Granted(Engine::kCompute, 46, 45 + 91));
+  EXPECT_FALSE(Granted(Engine::kCompute, 46, 1'000'000));
 }
 
 TEST_F(GateHandoverTest, TokensComeBeforeTheHandover) {
