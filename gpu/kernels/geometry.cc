@@ -3,6 +3,7 @@
 #include "gpu/kernels/geometry.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/status_macros.h"
 #include "gpu/kernels/movement.h"
 #include "gpu/kernels/reduce.h"
+#include "gpu/kernels/strided.h"
 
 namespace sluice::gpu {
 namespace {
@@ -42,6 +44,52 @@ Dims OutputOf(const Dims& leading, const Spatial& spatial) {
 }
 
 }  // namespace
+
+absl::StatusOr<AttentionGeometry> CheckAttention(const AttentionDescription& d) {
+  const Dims scores = {d.batch, d.heads, d.queries, d.keys};
+  if (*std::min_element(scores.begin(), scores.end()) < 1 || d.head_size < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("attention: batch ", d.batch, ", heads ", d.heads, ", queries ",
+                                                   d.queries, ", keys ", d.keys, " and head_size ", d.head_size,
+                                                   " must be positive"));
+  }
+  if (!std::isfinite(d.scale)) {
+    return absl::InvalidArgumentError(absl::StrCat("attention: scale must be finite, it is ", d.scale));
+  }
+  SLUICE_RETURN_IF_ERROR(ElementCount(scores).status());
+  AttentionGeometry geometry;
+  SLUICE_ASSIGN_OR_RETURN(geometry.output_count, ElementCount({d.batch, d.queries, d.heads, d.head_size}));
+  const int64_t token = d.heads * d.head_size;
+  for (const auto& [name, length, row, offset, count] :
+       {std::tuple("q", d.queries, d.q_row, d.q_offset, &geometry.q_count),
+        std::tuple("k", d.keys, d.k_row, d.k_offset, &geometry.k_count),
+        std::tuple("v", d.keys, d.v_row, d.v_offset, &geometry.v_count)}) {
+    if (row < token) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention: ", name, "_row must be at least heads * head_size = ", token, ", it is ", row));
+    }
+    // Bounded as the tensor with offset + batch * length * row elements that it is at most.
+    SLUICE_RETURN_IF_ERROR(ElementCount({d.batch, length, row}).status());
+    if (!ElementCount({offset}).ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention: ", name, "_offset must lie in [0, 2^45], it is ", offset));
+    }
+    *count = offset + (d.batch * length - 1) * row + token;
+  }
+  if (!d.mask.has_value()) return geometry;
+  if (d.mask_type != d.type && d.mask_type != DataType::kBool) {
+    return absl::InvalidArgumentError(absl::StrCat("attention: mask_type must be ", WireName(d.type), " or ",
+                                                   WireName(DataType::kBool), ", it is ", WireName(d.mask_type)));
+  }
+  SLUICE_ASSIGN_OR_RETURN(geometry.mask_count, ElementCount(*d.mask));
+  const absl::StatusOr<Dims> broadcast = BroadcastDims(*d.mask, scores);
+  if (!broadcast.ok() || *broadcast != scores) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention: mask must broadcast to ", DimsToString(scores), ", it is ", DimsToString(*d.mask)));
+  }
+  const Dims strides = BroadcastStrides(*d.mask, scores);
+  std::copy(strides.begin(), strides.end(), geometry.mask_strides.begin());
+  return geometry;
+}
 
 absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvDescription& description) {
   SLUICE_RETURN_IF_ERROR(CheckChannelsFirst("convolution", description.input));

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "gpu/kernels/attention.h"
 #include "gpu/kernels/conv.h"
 #include "gpu/kernels/elementwise.h"
 #include "gpu/kernels/matmul.h"
@@ -20,6 +22,17 @@
 namespace sluice::gpu {
 
 // Checked forms of the descriptions with the most to get wrong, shared by the backends. INVALID_ARGUMENT otherwise.
+
+struct AttentionGeometry {
+  int64_t q_count = 0;  ///< Elements that the spans have at least; likewise the next four.
+  int64_t k_count = 0;
+  int64_t v_count = 0;
+  int64_t mask_count = 0;  ///< 0 without a mask.
+  int64_t output_count = 0;
+  /// Elements of the mask from one batch element, head, query and key to the next; 0 where it is broadcast.
+  std::array<int64_t, 4> mask_strides = {};
+};
+absl::StatusOr<AttentionGeometry> CheckAttention(const AttentionDescription& description);
 
 struct ConvGeometry {
   int64_t batch = 0;

@@ -13,6 +13,7 @@ namespace sluice::gpu::host {
 // The host's plain-loop kernels, one function per family. They are the reference every other implementation is compared
 // with, and what runs where no library does better. Contracts: the family headers.
 
+absl::StatusOr<std::unique_ptr<Kernel>> PlainAttention(const AttentionDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainConv(const ConvDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainMatMul(const MatMulDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainPool(const PoolDescription& description);

@@ -20,6 +20,7 @@ class PlainLibrary : public KernelLibrary {
  public:
   explicit PlainLibrary(const Clock& clock) : KernelLibrary(Backend::kHost), clock_(clock) {}
 
+  Result PrepareAttention(const AttentionDescription& d) override { return host::PlainAttention(d); }
   Result PrepareConv(const ConvDescription& d) override { return host::PlainConv(d); }
   Result PrepareMatMul(const MatMulDescription& d) override { return host::PlainMatMul(d); }
   Result PreparePool(const PoolDescription& d) override { return host::PlainPool(d); }

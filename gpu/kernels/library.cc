@@ -19,6 +19,7 @@ absl::Status KernelLibrary::Unimplemented(absl::string_view family) const {
     return device.kernels().Prepare(description);                                                                      \
   }
 
+SLUICE_KERNEL_FAMILY(PrepareAttention, AttentionDescription, "attention")
 SLUICE_KERNEL_FAMILY(PrepareConv, ConvDescription, "convolution")
 SLUICE_KERNEL_FAMILY(PrepareMatMul, MatMulDescription, "matrix product")
 SLUICE_KERNEL_FAMILY(PreparePool, PoolDescription, "pooling")

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "gpu/device.h"
 #include "gpu/kernel.h"
+#include "gpu/kernels/attention.h"
 #include "gpu/kernels/conv.h"
 #include "gpu/kernels/delay.h"
 #include "gpu/kernels/elementwise.h"
@@ -37,6 +38,7 @@ class KernelLibrary {
   Backend backend() const { return backend_; }
 
   virtual KernelFeatures features() const { return {}; }
+  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareAttention(const AttentionDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PreparePool(const PoolDescription& description);
