@@ -23,15 +23,17 @@ class GraphDeviceModel final : public DeviceModel {
         device_(device),
         host_(host),
         options_(options),
+        precision_(gpu::KernelFeaturesOf(device).low_precision ? options.precision : Precision::kFp32),
         pool_(device) {}
 
   absl::StatusOr<std::unique_ptr<Plan>> BuildPlan(const Bucket& bucket) override {
     Graph graph = graph_.Clone();
-    SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_, gpu::KernelFeaturesOf(device_)));
+    SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_, gpu::KernelFeaturesOf(device_), precision_));
     SLUICE_RETURN_IF_ERROR(CheckOutputs(graph));
     return BuildPlanFromGraph(std::move(graph), bucket, device_, pool_, options_);
   }
 
+  Precision precision() const override { return precision_; }
   size_t weight_bytes() const override { return pool_.total_bytes(); }
   size_t constant_bytes() const override {
     size_t sum = 0;
@@ -63,6 +65,7 @@ class GraphDeviceModel final : public DeviceModel {
   gpu::Device& device_;
   gpu::Device& host_;
   const PlanOptions options_;
+  const Precision precision_;
   ConstantPool pool_;
 };
 

@@ -65,6 +65,7 @@ void Node::SetAttribute(absl::string_view attribute_name, decltype(Attribute::va
 Graph Graph::Clone() const {
   Graph clone;
   clone.opset = opset;
+  clone.tf32 = tf32;
   clone.values = values;
   clone.nodes = nodes;
   clone.inputs = inputs;

@@ -62,6 +62,7 @@ class Graph {
   Graph Clone() const;
 
   int64_t opset = 0;
+  bool tf32 = false;  ///< Products and convolutions of FP32 may round their factors; set by passes/lower_precision.
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<ValueIndex> inputs;

@@ -14,6 +14,7 @@
 #include "base/request_class.h"
 #include "gpu/device.h"
 #include "gpu/slot.h"
+#include "model/precision.h"
 
 namespace sluice::model {
 
@@ -42,8 +43,10 @@ class ConstantPool;       // weights of one model on one device, shared by its p
 struct GraphDescription;  // model/description.h: for people, as is the next
 struct PlanDescription;
 
-/// How plans are cut and fed; the server's flags.
+/// How plans are computed, cut and fed: a model's precision, and the server's flags.
 struct PlanOptions {
+  /// On a device whose KernelFeatures lack it plans are FP32: more exact than was asked for. DeviceModel says which.
+  Precision precision = Precision::kFp32;
   /// Kernels are put together until a unit is predicted to take this long. On the host a unit is one kernel.
   absl::Duration unit_target = absl::Microseconds(20);
   /// Inputs (outputs) of a latency execution up to this size move by kernel; larger ones by copy engine, which is
@@ -98,6 +101,8 @@ class DeviceModel {
   /// naming node, operator and reason when a static plan cannot do it; INVALID_ARGUMENT when the bucket does not fit
   /// the signature. The plan is owned by the caller and must not outlive this object.
   virtual absl::StatusOr<std::unique_ptr<Plan>> BuildPlan(const Bucket& bucket) = 0;
+  /// What its plans compute in.
+  virtual Precision precision() const = 0;
   /// What its plans have taken for weights so far, in all layouts.
   virtual size_t weight_bytes() const = 0;
   /// The file's own constants, before any plan has said which layouts it wants: what weights will take at least, give

@@ -23,14 +23,17 @@ class CudaKernelLibrary final : public KernelLibrary {
   explicit CudaKernelLibrary(int ordinal);
   ~CudaKernelLibrary() override;
 
-  /// FP32 without rounding of inputs (no TF32): cuBLASLt, whose algorithms are tried here, and own kernels for up to
-  /// four rows. FP64, INT32 and INT64 by own kernels, with alpha and beta 1 and no activation.
+  KernelFeatures features() const override { return {.low_precision = true}; }
+  /// FP32, without rounding of inputs unless TF32 is asked for, FP16 and BF16: cuBLASLt, whose algorithms are tried here, and own kernels for up to
+  /// four rows of FP32. FP64, INT32 and INT64 by own kernels, with alpha and beta 1 and no activation.
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description) override;
-  /// FP32 without rounding of inputs: cuDNN, whose algorithms are tried here on a stream of their own, once each.
+  /// FP32 likewise; FP16 and BF16 as cuda_conv_half.h says: cuDNN, whose algorithms are tried here on a stream of their own, once each.
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description) override;
   /// True once a kernel that calls cuDNN was prepared: streams then need a handle.
   bool uses_cudnn() const;
 
+  /// FP16 and BF16 (cuda_attention.cu).
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareAttention(const AttentionDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PreparePool(const PoolDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareGlobalPool(const GlobalPoolDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareUnary(const UnaryDescription& description) override;

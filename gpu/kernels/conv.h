@@ -13,7 +13,7 @@
 
 namespace sluice::gpu {
 
-/// Convolution with constant weights, float32, channels first, one to three spatial dimensions:
+/// Convolution with constant weights, channels first unless said otherwise, one to three spatial dimensions:
 ///
 ///   output[n,m,o...] = activation(bias[m] + residual[n,m,o...]
 ///                                 + sum over c,k of input[n, g*C/groups + c, o*stride - pad + k*dilation] *
@@ -25,6 +25,10 @@ namespace sluice::gpu {
 /// description and are kept packed. Residual and output may be the same memory (saves a copy); other spans must not
 /// overlap.
 struct ConvDescription {
+  /// FP32; FP16 and BF16 where KernelFeatures says so, summed in float, for two spatial dimensions with the channels
+  /// last only.
+  DataType type = DataType::kFp32;
+  bool tf32 = false;                  ///< FP32: factors may be rounded to TF32.
   Dims input = {};                    ///< [N, C, spatial...], all positive.
   Constant weights = {};              ///< [M, C / groups, kernel...], FP32.
   std::optional<Constant> bias = {};  ///< [M], FP32.

@@ -13,6 +13,7 @@
 #include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_loop.cuh"
 #include "gpu/kernels/cuda_math.cuh"
 #include "gpu/kernels/dispatch.h"
@@ -145,11 +146,11 @@ struct SameTruth {
 
 template <class In, class Out, class Function>
 __device__ Out Join(In a, In b, bool relu) {
-  Out value = Function{}(a, b);
-  if constexpr (std::is_floating_point_v<Out>) {
-    if (relu && value < Out(0)) value = Out(0);
+  Compute<Out> value = Function{}(static_cast<Compute<In>>(a), static_cast<Compute<In>>(b));
+  if constexpr (std::is_floating_point_v<Compute<Out>>) {
+    if (relu && value < Compute<Out>(0)) value = Compute<Out>(0);
   }
-  return value;
+  return static_cast<Out>(value);
 }
 
 template <class T>
@@ -261,7 +262,7 @@ PreparedKernel MakeNumbers(BinaryKind kind, DataType type, const Prepared& p) {
     case BinaryKind::kMod:
       return MakeBinary<T, T, Mod>(p);
     case BinaryKind::kPow:
-      if constexpr (sizeof(T) >= 4) return MakeBinary<T, T, Pow>(p);
+      if constexpr (sizeof(Compute<T>) >= 4) return MakeBinary<T, T, Pow>(p);
       return Lacks(kind, type);
     case BinaryKind::kEqual:
       return MakeBinary<T, uint8_t, Equal>(p);
@@ -318,10 +319,12 @@ PreparedKernel CudaKernelLibrary::PrepareBinary(const BinaryDescription& descrip
       b_count,
       description.activation == Activation::kRelu};
   if (description.type == DataType::kBool) return MakeTruths(description.kind, prepared);
-  return DispatchType(Backend::kCuda, NumberTypes{}, description.type, NameOf(description.kind),
-                      [&](auto tag) -> PreparedKernel {
-                        return MakeNumbers<decltype(tag)>(description.kind, description.type, prepared);
-                      });
+  const auto prepare = [&](auto tag) -> PreparedKernel {
+    return MakeNumbers<decltype(tag)>(description.kind, description.type, prepared);
+  };
+  return DispatchHalf(description.type, prepare, [&] {
+    return DispatchType(Backend::kCuda, NumberTypes{}, description.type, NameOf(description.kind), prepare);
+  });
 }
 
 PreparedKernel CudaKernelLibrary::PrepareWhere(const WhereDescription& description) {

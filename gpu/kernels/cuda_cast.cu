@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +9,7 @@
 #include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_map.cuh"
 #include "gpu/kernels/cuda_math.cuh"
 #include "gpu/kernels/dispatch.h"
@@ -38,17 +37,17 @@ struct ConvertTo {
   __device__ To operator()(From x) const {
     if constexpr (std::is_same_v<From, To>) {
       return x;
-    } else if constexpr (std::is_same_v<From, __half>) {
-      return operator()(__half2float(x));
+    } else if constexpr (kIsHalf<From>) {
+      return operator()(static_cast<float>(x));
     } else if constexpr (std::is_same_v<From, Truth>) {
       return operator()(static_cast<uint8_t>(x.byte != 0));
     } else if constexpr (std::is_same_v<To, Truth>) {
       return Truth{static_cast<uint8_t>(x != From(0))};
-    } else if constexpr (std::is_same_v<To, __half>) {
+    } else if constexpr (kIsHalf<To>) {
       if constexpr (std::is_same_v<From, float>) {
-        return __float2half_rn(x);
+        return static_cast<To>(x);
       } else {
-        return __double2half(static_cast<double>(x));
+        return static_cast<To>(static_cast<double>(x));  // Rounds once.
       }
     } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
       return SaturateToInteger<To>(x);
@@ -58,12 +57,11 @@ struct ConvertTo {
   }
 };
 
-/// Calls body with a value of the type, __half and Truth included.
+/// Calls body with a value of the type, halves and Truth included.
 template <class Body>
 PreparedKernel DispatchCastType(DataType type, const Body& body) {
-  if (type == DataType::kFp16) return body(__half{});
   if (type == DataType::kBool) return body(Truth{});
-  return DispatchType(Backend::kCuda, NumberTypes{}, type, "cast", body);
+  return DispatchHalf(type, body, [&] { return DispatchType(Backend::kCuda, NumberTypes{}, type, "cast", body); });
 }
 
 }  // namespace

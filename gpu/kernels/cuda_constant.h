@@ -28,6 +28,7 @@ class CudaConstant {
   static absl::StatusOr<CudaConstant> MakePlain(int ordinal, PackedWeights* pool, const Constant& constant);
 
   explicit operator bool() const { return data_ != nullptr; }
+  const void* data() const { return data_; }
   const float* floats() const { return reinterpret_cast<const float*>(data_); }
 
  private:

@@ -22,6 +22,7 @@
 #include "gpu/cuda/math_status.h"
 #include "gpu/kernels/cuda_constant.h"
 #include "gpu/kernels/cuda_conv_columns.h"
+#include "gpu/kernels/cuda_conv_half.h"
 #include "gpu/kernels/cuda_conv_kernels.h"
 #include "gpu/kernels/cuda_conv_parts.h"
 #include "gpu/kernels/cuda_conv_problem.h"
@@ -42,11 +43,11 @@ absl::StatusOr<ConvOperands> ConvParts::Bind(const Kernel& kernel, const KernelA
     return absl::InternalError(absl::StrCat("kernel ", kernel.name(), ": span ", i, " needs ", needed,
                                             " bytes and has ", args.spans[i].size_bytes));
   }
-  return ConvOperands{.input = reinterpret_cast<const float*>(args.spans[0].data),
-                      .weights = weights.floats(),
-                      .bias = bias.floats(),
-                      .residual = residual ? reinterpret_cast<const float*>(args.spans[1].data) : nullptr,
-                      .output = reinterpret_cast<float*>(args.spans[expected - 1].data),
+  return ConvOperands{.input = args.spans[0].data,
+                      .weights = weights.data(),
+                      .bias = bias.data(),
+                      .residual = residual ? args.spans[1].data : nullptr,
+                      .output = args.spans[expected - 1].data,
                       .workspace = args.workspace.data};
 }
 
@@ -73,7 +74,7 @@ class CudnnConv final : public CudnnKernel {
         args.workspace.data == nullptr ? nullptr : args.workspace.data + AlignWorkspace(parts_.padded_bytes);
     if (parts_.pad) {
       auto* padded = reinterpret_cast<float*>(args.workspace.data);
-      SLUICE_RETURN_IF_ERROR(SubmitPad(target.stream, parts_.shape, operands.input, padded));
+      SLUICE_RETURN_IF_ERROR(SubmitPad(target.stream, parts_.shape, static_cast<const float*>(operands.input), padded));
       operands.input = padded;
     }
     if (!way_.fused && operands.residual != nullptr && operands.residual != operands.output) {
@@ -82,7 +83,8 @@ class CudnnConv final : public CudnnKernel {
     }
     SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(problem_.Convolve(target.handle, way_, operands)));
     if (way_.fused || (operands.bias == nullptr && !parts_.shape.relu)) return absl::OkStatus();
-    return SubmitAddBias(target.stream, parts_.shape, operands.bias, operands.output);
+    return SubmitAddBias(target.stream, parts_.shape, static_cast<const float*>(operands.bias),
+                         static_cast<float*>(operands.output));
   }
 
  private:
@@ -116,8 +118,9 @@ class DirectConv final : public CudaKernel {
 
   absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
     SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.Bind(*this, args));
-    return SubmitDirectConv(stream, parts_.shape, operands.input, operands.weights, operands.bias, operands.residual,
-                            operands.output);
+    return SubmitDirectConv(stream, parts_.shape, static_cast<const float*>(operands.input), parts_.weights.floats(),
+                            parts_.bias.floats(), static_cast<const float*>(operands.residual),
+                            static_cast<float*>(operands.output));
   }
 
  private:
@@ -133,10 +136,10 @@ struct TrialConv {
 absl::Status MakeTrial(const ConvParts& parts, size_t input_bytes, size_t workspace_bytes, TrialConv& to) {
   const size_t in = AlignWorkspace(input_bytes), out = AlignWorkspace(parts.output_bytes);
   SLUICE_RETURN_IF_ERROR(to.memory.Allocate(in + out + workspace_bytes));
-  to.operands = {.input = reinterpret_cast<const float*>(to.memory.data()),
-                 .weights = parts.weights.floats(),
-                 .bias = parts.bias.floats(),
-                 .output = reinterpret_cast<float*>(to.memory.data() + in),
+  to.operands = {.input = to.memory.data(),
+                 .weights = parts.weights.data(),
+                 .bias = parts.bias.data(),
+                 .output = to.memory.data() + in,
                  .workspace = to.memory.data() + in + out};
   if (parts.residual) to.operands.residual = to.operands.output;
   return absl::OkStatus();
@@ -157,7 +160,8 @@ absl::StatusOr<std::optional<float>> TryWay(const CudnnTarget& target, const Con
   return timer.Milliseconds([&]() -> absl::Status {
     SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(problem.Convolve(target.handle, way, operands)));
     if (way.fused || (operands.bias == nullptr && !parts.shape.relu)) return absl::OkStatus();
-    return SubmitAddBias(target.stream, parts.shape, operands.bias, operands.output);
+    return SubmitAddBias(target.stream, parts.shape, static_cast<const float*>(operands.bias),
+                         static_cast<float*>(operands.output));
   });
 }
 
@@ -194,7 +198,8 @@ absl::StatusOr<ChosenWay> TryWays(const CudnnTarget& target, cublasLtHandle_t cu
       least = *milliseconds;
     }
   }
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<ColumnsWay> ways, ColumnsWay::Ways(cublas_lt, parts.shape, parts.residual));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<ColumnsWay> ways,
+                          ColumnsWay::Ways(cublas_lt, parts.shape, parts.residual, parts.tf32));
   for (const ColumnsWay& way : ways) {
     SLUICE_ASSIGN_OR_RETURN(const float milliseconds, TryColumns(target.stream, parts, way, timer));
     if (milliseconds >= least) continue;
@@ -204,23 +209,14 @@ absl::StatusOr<ChosenWay> TryWays(const CudnnTarget& target, cublasLtHandle_t cu
   return chosen;
 }
 
-/// True when cuDNN can be given the pads: the same on both sides, and no window wholly inside them.
-bool PadsFit(const Spatial& spatial) {
-  for (size_t i = 0; i < spatial.input.size(); ++i) {
-    const int64_t reach = (spatial.kernel[i] - 1) * spatial.dilations[i] + 1;
-    const int64_t pad = spatial.pads_begin[i];
-    if (pad != spatial.pads_end[i] || (pad > 0 && pad >= reach)) return false;
-  }
-  return true;
-}
-
 absl::StatusOr<ConvParts> MakeParts(int ordinal, const ConvDescription& d, const ConvGeometry& geometry) {
   ConvParts parts;
   parts.name = absl::StrCat("conv ", DimsToString(d.input), " by ", DimsToString(d.weights.dims));
   parts.shape = MakeConvShape(geometry, d.activation == Activation::kRelu);
   const ConvShape& shape = parts.shape;
   parts.residual = d.residual;
-  parts.pad = !PadsFit(geometry.spatial);
+  parts.tf32 = d.tf32;
+  parts.pad = !ConvProblem::TakesPads(geometry.spatial);
   parts.input_bytes = FloatBytes(shape.batch * shape.channels, shape.input);
   parts.output_bytes = FloatBytes(shape.batch * shape.filters, shape.output);
   if (parts.pad) {
@@ -246,13 +242,16 @@ absl::StatusOr<ConvParts> MakeParts(int ordinal, const ConvDescription& d, const
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareConv(const ConvDescription& description) {
+  if (description.type != DataType::kFp32) {
+    return PrepareHalfConv(ordinal_, *math_, *matmul_choices_, description);
+  }
   if (description.channels_last ||
       (description.activation != Activation::kNone && description.activation != Activation::kRelu)) {
-    return absl::UnimplementedError("the CUDA backend convolves channels first, with Relu as the only activation");
+    return absl::UnimplementedError("the CUDA backend convolves FP32 channels first, with Relu as the only activation");
   }
   SLUICE_ASSIGN_OR_RETURN(const ConvGeometry geometry, MakeConvGeometry(description));
   SLUICE_ASSIGN_OR_RETURN(ConvParts parts, MakeParts(ordinal_, description, geometry));
-  absl::StatusOr<ConvProblem> problem = ConvProblem::Make(parts.shape, parts.pad);
+  absl::StatusOr<ConvProblem> problem = ConvProblem::Make(parts.shape, parts.pad, {.tf32 = description.tf32});
   if (!problem.ok() && !absl::IsUnimplemented(problem.status())) return problem.status();
   SLUICE_RETURN_IF_ERROR(ColumnsWay::Load(ordinal_));
   SLUICE_RETURN_IF_ERROR(LoadPad(ordinal_));

@@ -74,8 +74,8 @@ ColumnsWay::ColumnsWay(const ConvShape& shape, const LtProduct& product, int64_t
   result_bytes_ = AlignWorkspace(static_cast<size_t>(parts * shape.filters * columns) * sizeof(float));
 }
 
-absl::StatusOr<std::vector<ColumnsWay>> ColumnsWay::Ways(cublasLtHandle_t handle, const ConvShape& shape,
-                                                         bool residual) {
+absl::StatusOr<std::vector<ColumnsWay>> ColumnsWay::Ways(cublasLtHandle_t handle, const ConvShape& shape, bool residual,
+                                                         bool tf32) {
   std::vector<ColumnsWay> ways;
   // All in int64_t: geometry.h bounds the tensors, and the depth is bounded by the weights.
   const int64_t column_count = shape.batch * Area(shape.output);
@@ -89,8 +89,9 @@ absl::StatusOr<std::vector<ColumnsWay>> ColumnsWay::Ways(cublasLtHandle_t handle
     const bool divides = Depth(shape) % parts == 0 && Depth(shape) / parts >= kLeastPartDepth;
     if (parts > 1 && (!divides || elements > kManyElements)) break;
     const bool pointwise = parts == 1 && IsPointwise(shape);
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products,
-                            LtProduct::Candidates(handle, Product(shape, pointwise, residual, parts), kMostWays));
+    MatMulOperands operands = Product(shape, pointwise, residual, parts);
+    operands.tf32 = tf32;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products, LtProduct::Candidates(handle, operands, kMostWays));
     for (const LtProduct& product : products) {
       if (!product.leaves_c()) ways.push_back(ColumnsWay(shape, product, parts));
     }
@@ -108,16 +109,18 @@ absl::Status ColumnsWay::Submit(cudaStream_t stream, const ConvOperands& operand
   std::byte* const library = workspace + columns_bytes_ + result_bytes_;
   const DeviceSpan scratch = {library, product_.workspace_bytes()};
   if (pointwise_) {
-    SLUICE_RETURN_IF_ERROR(
-        product_.Submit(stream, operands.weights, operands.input, operands.residual, operands.output, scratch));
+    SLUICE_RETURN_IF_ERROR(product_.Submit(stream, operands.weights, operands.input, operands.residual, nullptr,
+                                           operands.output, scratch));
     if (operands.bias == nullptr && !shape_.relu) return absl::OkStatus();
-    return SubmitAddBias(stream, shape_, operands.bias, operands.output);
+    return SubmitAddBias(stream, shape_, static_cast<const float*>(operands.bias),
+                         static_cast<float*>(operands.output));
   }
   auto* columns = reinterpret_cast<float*>(workspace);
   auto* result = reinterpret_cast<float*>(workspace + columns_bytes_);
-  SLUICE_RETURN_IF_ERROR(SubmitUnfold(stream, shape_, operands.input, columns));
-  SLUICE_RETURN_IF_ERROR(product_.Submit(stream, operands.weights, columns, nullptr, result, scratch));
-  return SubmitFold(stream, shape_, parts_, result, operands.bias, operands.residual, operands.output);
+  SLUICE_RETURN_IF_ERROR(SubmitUnfold(stream, shape_, static_cast<const float*>(operands.input), columns));
+  SLUICE_RETURN_IF_ERROR(product_.Submit(stream, operands.weights, columns, nullptr, nullptr, result, scratch));
+  return SubmitFold(stream, shape_, parts_, result, static_cast<const float*>(operands.bias),
+                    static_cast<const float*>(operands.residual), static_cast<float*>(operands.output));
 }
 
 }  // namespace sluice::gpu::cuda

@@ -24,7 +24,8 @@ namespace sluice::gpu::cuda {
 class ColumnsWay {
  public:
   /// Ways worth trying; none for groups, or when the columns are large: then there are blocks enough. Load time only.
-  static absl::StatusOr<std::vector<ColumnsWay>> Ways(cublasLtHandle_t handle, const ConvShape& shape, bool residual);
+  static absl::StatusOr<std::vector<ColumnsWay>> Ways(cublasLtHandle_t handle, const ConvShape& shape, bool residual,
+                                                      bool tf32);
   static absl::Status Load(int ordinal);
 
   size_t workspace_bytes() const { return columns_bytes_ + result_bytes_ + product_.workspace_bytes(); }

@@ -14,11 +14,11 @@ namespace sluice::gpu::cuda {
 
 /// Addresses of one launch; bias and residual may be null.
 struct ConvOperands {
-  const float* input = nullptr;
-  const float* weights = nullptr;
-  const float* bias = nullptr;
-  const float* residual = nullptr;  ///< May be `output`.
-  float* output = nullptr;
+  const void* input = nullptr;
+  const void* weights = nullptr;
+  const void* bias = nullptr;
+  const void* residual = nullptr;  ///< May be `output`.
+  void* output = nullptr;
   void* workspace = nullptr;
 };
 
@@ -30,6 +30,7 @@ struct ConvParts {
   bool pad = false;  ///< For cuDNN the input is padded into the workspace first.
   size_t input_bytes = 0, padded_bytes = 0, output_bytes = 0;
   CudaConstant weights, bias;
+  bool tf32 = false;
 
   /// The spans in order: input, [residual], output. INTERNAL when they do not fit `kernel`.
   absl::StatusOr<ConvOperands> Bind(const Kernel& kernel, const KernelArgs& args) const;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/math_status.h"
 
@@ -31,12 +32,25 @@ absl::Status ToInts(std::initializer_list<int64_t> leading, const int64_t* spati
   return absl::UnimplementedError("convolution: cuDNN takes tensors of at most 2^31 - 1 elements");
 }
 
-/// Row-major.
-absl::Status SetTensor(cudnnTensorDescriptor_t to, int rank, const IntDims& dims) {
+cudnnDataType_t LibraryType(DataType type) {
+  return type == DataType::kFp16 ? CUDNN_DATA_HALF : type == DataType::kBf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+}
+
+/// `dims` are always [N, C, spatial...]; in memory they lie so too, or with C last.
+absl::Status SetTensor(cudnnTensorDescriptor_t to, DataType type, int rank, const IntDims& dims) {
   IntDims strides = {};
   int stride = 1;
-  for (int i = rank - 1; i >= 0; stride *= dims[i--]) strides[i] = stride;
-  return SLUICE_CUDNN_STATUS(cudnnSetTensorNdDescriptor(to, CUDNN_DATA_FLOAT, rank, dims.data(), strides.data()));
+  const bool channels_last = type != DataType::kFp32;
+  if (channels_last) {
+    strides[1] = 1;
+    stride = dims[1];
+  }
+  for (int i = rank - 1; i >= 0; --i) {
+    if (i == 1 && channels_last) continue;
+    strides[i] = stride;
+    stride *= dims[i];
+  }
+  return SLUICE_CUDNN_STATUS(cudnnSetTensorNdDescriptor(to, LibraryType(type), rank, dims.data(), strides.data()));
 }
 
 /// FFT and the larger Winograd need much memory and lose more digits than FP32 asked for may lose; the small one does
@@ -66,8 +80,19 @@ absl::Status ConvProblem::Create() {
   return CreateInto(activation_, cudnnCreateActivationDescriptor);
 }
 
-absl::StatusOr<ConvProblem> ConvProblem::Make(const ConvShape& shape, bool padded_beforehand) {
+bool ConvProblem::TakesPads(const Spatial& spatial) {
+  for (size_t i = 0; i < spatial.input.size(); ++i) {
+    const int64_t reach = (spatial.kernel[i] - 1) * spatial.dilations[i] + 1;
+    const int64_t pad = spatial.pads_begin[i];
+    if (pad != spatial.pads_end[i] || (pad > 0 && pad >= reach)) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<ConvProblem> ConvProblem::Make(const ConvShape& shape, bool padded_beforehand,
+                                              const ConvNumbers& numbers) {
   ConvProblem problem;
+  problem.numbers_ = numbers;
   problem.relu_ = shape.relu;
   SLUICE_RETURN_IF_ERROR(problem.Create());
   // Two dimensions (one of them a unit, when only one is needed) have more algorithms than three.
@@ -83,11 +108,13 @@ absl::StatusOr<ConvProblem> ConvProblem::Make(const ConvShape& shape, bool padde
   SLUICE_RETURN_IF_ERROR(
       ToInts({shape.filters, shape.channels / shape.groups}, shape.kernel + first, spatial_rank, weights));
   bias[1] = static_cast<int>(shape.filters);
-  SLUICE_RETURN_IF_ERROR(SetTensor(problem.input_.get(), rank, input));
-  SLUICE_RETURN_IF_ERROR(SetTensor(problem.output_.get(), rank, output));
-  SLUICE_RETURN_IF_ERROR(SetTensor(problem.bias_.get(), rank, bias));
+  SLUICE_RETURN_IF_ERROR(SetTensor(problem.input_.get(), numbers.type, rank, input));
+  SLUICE_RETURN_IF_ERROR(SetTensor(problem.output_.get(), numbers.type, rank, output));
+  SLUICE_RETURN_IF_ERROR(SetTensor(problem.bias_.get(), numbers.type, rank, bias));
+  const bool half = numbers.type != DataType::kFp32;
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(
-      cudnnSetFilterNdDescriptor(problem.weights_.get(), CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, rank, weights.data())));
+      cudnnSetFilterNdDescriptor(problem.weights_.get(), LibraryType(numbers.type),
+                                 half ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, rank, weights.data())));
   std::array<int, 3> pads = {}, strides = {}, dilations = {};
   for (int i = 0; i < spatial_rank; ++i) {
     pads[i] = padded_beforehand ? 0 : static_cast<int>(shape.pads_begin[first + i]);
@@ -100,7 +127,10 @@ absl::StatusOr<ConvProblem> ConvProblem::Make(const ConvShape& shape, bool padde
                                       CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT)));
   SLUICE_RETURN_IF_ERROR(
       SLUICE_CUDNN_STATUS(cudnnSetConvolutionGroupCount(convolution, static_cast<int>(shape.groups))));
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(cudnnSetConvolutionMathType(convolution, CUDNN_FMA_MATH)));
+  SLUICE_RETURN_IF_ERROR(
+      SLUICE_CUDNN_STATUS(cudnnSetConvolutionMathType(convolution, half           ? CUDNN_TENSOR_OP_MATH
+                                                                   : numbers.tf32 ? CUDNN_DEFAULT_MATH
+                                                                                  : CUDNN_FMA_MATH)));
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(cudnnSetActivationDescriptor(
       problem.activation_.get(), shape.relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN,
       0.0)));
@@ -121,7 +151,8 @@ absl::StatusOr<std::vector<ConvWay>> ConvProblem::Ways(cudnnHandle_t handle, boo
   std::vector<cudnnConvolutionFwdAlgo_t> algorithms;
   for (int i = 0; i < count; ++i) {
     const bool fma = found[i].mathType == CUDNN_FMA_MATH || found[i].mathType == CUDNN_DEFAULT_MATH;
-    if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].determinism != CUDNN_DETERMINISTIC || !fma) continue;
+    const bool allowed = fma || numbers_.type != DataType::kFp32 || numbers_.tf32;
+    if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].determinism != CUDNN_DETERMINISTIC || !allowed) continue;
     if (Accurate(found[i].algo)) algorithms.push_back(found[i].algo);
   }
   algorithms.push_back(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
@@ -152,7 +183,7 @@ cudnnStatus_t ConvProblem::Convolve(cudnnHandle_t handle, const ConvWay& way, co
                                    &residual, output_.get(), operands.output);
   }
   // A factor of 0 still wants an address to multiply.
-  const float* z = operands.residual != nullptr ? operands.residual : operands.output;
+  const void* z = operands.residual != nullptr ? operands.residual : operands.output;
   return cudnnConvolutionBiasActivationForward(handle, &one, input_.get(), operands.input, weights_.get(),
                                                operands.weights, convolution_.get(), way.algorithm, operands.workspace,
                                                way.workspace_bytes, &residual, output_.get(), z, bias_.get(),

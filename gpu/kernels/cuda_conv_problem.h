@@ -22,13 +22,23 @@ struct ConvWay {
   size_t workspace_bytes = 0;
 };
 
-/// A convolution as cuDNN's descriptors. FP32 by fused multiply-add: no tensor cores, so no TF32. Immutable once made,
-/// so that any number of threads may convolve at once, each with its own handle.
+/// How the numbers of a convolution are stored, and how they may be multiplied.
+struct ConvNumbers {
+  /// FP32: channels first, by fused multiply-add unless `tf32`. FP16 and BF16: channels last, by tensor cores, summed
+  /// in FP32; weights [filters, kernel, channels], bias of the same type.
+  DataType type = DataType::kFp32;
+  bool tf32 = false;
+};
+
+/// A convolution as cuDNN's descriptors. Immutable once made, so that any number of threads may convolve at once, each
+/// with its own handle.
 class ConvProblem {
  public:
+  /// True when cuDNN can be given the pads: the same on both sides, and no window wholly inside them.
+  static bool TakesPads(const Spatial& spatial);
   /// Pads are `shape.pads_begin` on both sides, or none when the input was padded beforehand: `shape.padded` is then
   /// the input. UNIMPLEMENTED for tensors that cuDNN cannot count.
-  static absl::StatusOr<ConvProblem> Make(const ConvShape& shape, bool padded_beforehand);
+  static absl::StatusOr<ConvProblem> Make(const ConvShape& shape, bool padded_beforehand, const ConvNumbers& numbers);
 
   /// Ways worth trying, best first: deterministic, with a bounded workspace. `plain`: nothing comes after the sum.
   absl::StatusOr<std::vector<ConvWay>> Ways(cudnnHandle_t handle, bool plain) const;
@@ -50,6 +60,7 @@ class ConvProblem {
   Owner<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor> weights_;
   Owner<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor> convolution_;
   Owner<cudnnActivationDescriptor_t, cudnnDestroyActivationDescriptor> activation_;
+  ConvNumbers numbers_;
   bool relu_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_matmul_kernels.h"
 #include "gpu/kernels/cuda_wait.cuh"
 
@@ -146,7 +147,8 @@ __global__ void __launch_bounds__(kTile* kTile) Tiles(MatMulShape shape, const T
   }
 }
 
-__global__ void AddC(MatMulShape shape, int64_t parts, const float* from, const float* c, float* out) {
+template <class T>
+__global__ void AddC(MatMulShape shape, int64_t parts, const float* from, const T* c, const T* residual, T* out) {
   WaitForPrevious();
   const int64_t count = shape.batches * shape.rows * shape.columns;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -157,10 +159,11 @@ __global__ void AddC(MatMulShape shape, int64_t parts, const float* from, const 
     for (int64_t part = 1; part < parts; ++part) value += from[part * count + i];
     if (c != nullptr) {
       const int64_t offset = Locate(shape, i / shape.columns / shape.rows).c;
-      value += shape.beta * c[offset + row * shape.c_row + column * shape.c_column];
+      value += shape.beta * static_cast<float>(c[offset + row * shape.c_row + column * shape.c_column]);
     }
+    if (residual != nullptr) value += static_cast<float>(residual[i]);
     if (shape.relu && value < 0.0f) value = 0.0f;
-    out[i] = value;
+    out[i] = static_cast<T>(value);
   }
 }
 
@@ -246,13 +249,27 @@ template absl::Status SubmitTiles<uint32_t>(cudaStream_t, const MatMulShape&, co
 template absl::Status SubmitTiles<uint64_t>(cudaStream_t, const MatMulShape&, const uint64_t*, const uint64_t*,
                                             const uint64_t*, uint64_t*);
 
-absl::Status LoadAddC(int ordinal) { return LoadKernel(ordinal, AddC); }
+namespace {
 
-absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, int64_t parts, const float* from, const float* c,
-                        float* out) {
-  LaunchAfterPrevious(AddC, BlocksFor(shape.batches * shape.rows * shape.columns), kBlockThreads, stream, shape, parts,
-                      from, c, out);
-  return SLUICE_CUDA_STATUS(cudaGetLastError());
+template <class Body>
+absl::Status WithSumType(DataType type, const Body& body) {
+  return DispatchHalf(type, body, [&] { return body(float{}); });
+}
+
+}  // namespace
+
+absl::Status LoadAddC(int ordinal, DataType type) {
+  return WithSumType(type, [&](auto tag) { return LoadKernel(ordinal, AddC<decltype(tag)>); });
+}
+
+absl::Status SubmitAddC(cudaStream_t stream, DataType type, const MatMulShape& shape, int64_t parts, const float* from,
+                        const void* c, const void* residual, void* out) {
+  return WithSumType(type, [&](auto tag) {
+    using T = decltype(tag);
+    LaunchAfterPrevious(AddC<T>, BlocksFor(shape.batches * shape.rows * shape.columns), kBlockThreads, stream, shape,
+                        parts, from, static_cast<const T*>(c), static_cast<const T*>(residual), static_cast<T*>(out));
+    return SLUICE_CUDA_STATUS(cudaGetLastError());
+  });
 }
 
 }  // namespace sluice::gpu::cuda

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/data_type.h"
 
 namespace sluice::gpu::cuda {
 
@@ -50,11 +51,12 @@ absl::Status LoadTiles(int ordinal);
 template <class T>
 absl::Status SubmitTiles(cudaStream_t stream, const MatMulShape& shape, const T* a, const T* b, const T* c, T* out);
 
-/// out = activation(sum of `parts` results that lie one after the other in `from` + beta * C), for products that could
-/// not take C along, and for those whose depth is shared among several. `from` may be `out` for one part; `c` may be
-/// null.
-absl::Status LoadAddC(int ordinal);
-absl::Status SubmitAddC(cudaStream_t stream, const MatMulShape& shape, int64_t parts, const float* from, const float* c,
-                        float* out);
+/// out = activation(sum of `parts` results that lie one after the other in `from` + beta * C + residual), for products
+/// that could not take those along, and for those whose depth is shared among several. `from` is FP32; `type` is that
+/// of the others: FP32, FP16 or BF16. `from` may be `out` for one part of FP32, `residual` may be `out`; `c` and
+/// `residual` may be null.
+absl::Status LoadAddC(int ordinal, DataType type);
+absl::Status SubmitAddC(cudaStream_t stream, DataType type, const MatMulShape& shape, int64_t parts, const float* from,
+                        const void* c, const void* residual, void* out);
 
 }  // namespace sluice::gpu::cuda

@@ -46,11 +46,15 @@ absl::Status Set(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttribut
   return SLUICE_CUBLAS_STATUS(cublasLtMatmulPreferenceSetAttribute(to, attribute, &value, sizeof(value)));
 }
 
+cudaDataType_t LibraryType(DataType type) {
+  return type == DataType::kFp16 ? CUDA_R_16F : type == DataType::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
 /// A column-major matrix, once or as a strided batch. `lead`: from one column to the next, 0 for contiguous ones.
-absl::Status DescribeMatrix(int64_t rows, int64_t columns, int64_t batches, int64_t step, cublasLtMatrixLayout_t to,
-                            int64_t lead = 0) {
+absl::Status DescribeMatrix(DataType type, int64_t rows, int64_t columns, int64_t batches, int64_t step,
+                            cublasLtMatrixLayout_t to, int64_t lead = 0) {
   SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatrixLayoutInit(
-      to, CUDA_R_32F, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), lead == 0 ? rows : lead)));
+      to, LibraryType(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), lead == 0 ? rows : lead)));
   if (batches == 1) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(Set(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batches)));
   return Set(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
@@ -59,11 +63,11 @@ absl::Status DescribeMatrix(int64_t rows, int64_t columns, int64_t batches, int6
 /// True when every matrix of a batch begins on kAligned bytes, not only the first.
 bool MatricesAligned(const MatMulOperands& operands) {
   const MatMulShape& shape = operands.shape;
-  constexpr int64_t kFloats = kAligned / sizeof(float);
-  if (operands.a_lead % kFloats != 0 || operands.b_lead % kFloats != 0) return false;
-  if (shape.batch_rank > 0 && shape.rows * shape.columns % kFloats != 0) return false;
+  const auto each = static_cast<int64_t>(kAligned / ElementBytes(operands.type));
+  if (operands.a_lead % each != 0 || operands.b_lead % each != 0) return false;
+  if (shape.batch_rank > 0 && shape.rows * shape.columns % each != 0) return false;
   for (int d = 0; d < shape.batch_rank; ++d) {
-    if (shape.a_batch[d] % kFloats != 0 || shape.b_batch[d] % kFloats != 0 || shape.c_batch[d] % kFloats != 0) {
+    if (shape.a_batch[d] % each != 0 || shape.b_batch[d] % each != 0 || shape.c_batch[d] % each != 0) {
       return false;
     }
   }
@@ -83,15 +87,19 @@ LtProduct::LtProduct(cublasLtHandle_t handle, const MatMulOperands& operands, bo
   const MatMulShape& shape = operands.shape;
   if (fuse) {
     bias_ = operands.c_form == CForm::kRow && shape.beta == 1.0f;
-    matrix_c_ = operands.c_form == CForm::kMatrix;
-    relu_ = shape.relu && !leaves_c();
+    matrix_c_ = operands.c_form == CForm::kMatrix && !operands.residual;
+    residual_ = operands.residual && (bias_ || !shape.has_c);
+    relu_ = shape.relu && !leaves_c() && !leaves_residual();
   }
   for (int i = 0; i + 1 < shape.batch_rank; ++i) calls_ *= shape.batch[i];
 }
 
-absl::Status LtProduct::Describe(const float* bias, Descriptors& to) const {
+absl::Status LtProduct::Describe(const void* bias, Descriptors& to) const {
   const MatMulShape& shape = operands_.shape;
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatmulDescInit(&to.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+  const DataType type = operands_.type, out_type = operands_.out_type;
+  const cublasComputeType_t compute =
+      operands_.tf32 && type == DataType::kFp32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatmulDescInit(&to.operation, compute, CUDA_R_32F)));
   const auto turned = [](bool transpose) { return static_cast<int32_t>(transpose ? CUBLAS_OP_T : CUBLAS_OP_N); };
   SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_TRANSA, turned(operands_.transpose_b)));
   SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_TRANSB, turned(operands_.transpose_a)));
@@ -100,7 +108,11 @@ absl::Status LtProduct::Describe(const float* bias, Descriptors& to) const {
                                               : relu_        ? CUBLASLT_EPILOGUE_RELU
                                                              : CUBLASLT_EPILOGUE_DEFAULT);
   SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
-  if (bias_) SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+  if (bias_) {
+    SLUICE_RETURN_IF_ERROR(Set(&to.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+    SLUICE_RETURN_IF_ERROR(
+        Set(&to.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(LibraryType(out_type))));
+  }
 
   const int last = shape.batch_rank - 1;
   const int64_t batches = last < 0 ? 1 : shape.batch[last];
@@ -109,25 +121,27 @@ absl::Status LtProduct::Describe(const float* bias, Descriptors& to) const {
   const int64_t out_step = shape.rows * shape.columns;
   const int64_t c_step = last < 0 || !matrix_c_ ? out_step : shape.c_batch[last];
   const int64_t m = shape.rows, n = shape.columns, k = shape.depth;
-  SLUICE_RETURN_IF_ERROR(operands_.transpose_b ? DescribeMatrix(k, n, batches, b_step, &to.first, operands_.b_lead)
-                                               : DescribeMatrix(n, k, batches, b_step, &to.first, operands_.b_lead));
-  SLUICE_RETURN_IF_ERROR(operands_.transpose_a ? DescribeMatrix(m, k, batches, a_step, &to.second, operands_.a_lead)
-                                               : DescribeMatrix(k, m, batches, a_step, &to.second, operands_.a_lead));
-  SLUICE_RETURN_IF_ERROR(DescribeMatrix(n, m, batches, c_step, &to.c));
-  return DescribeMatrix(n, m, batches, out_step, &to.result);
+  SLUICE_RETURN_IF_ERROR(operands_.transpose_b
+                             ? DescribeMatrix(type, k, n, batches, b_step, &to.first, operands_.b_lead)
+                             : DescribeMatrix(type, n, k, batches, b_step, &to.first, operands_.b_lead));
+  SLUICE_RETURN_IF_ERROR(operands_.transpose_a
+                             ? DescribeMatrix(type, m, k, batches, a_step, &to.second, operands_.a_lead)
+                             : DescribeMatrix(type, k, m, batches, a_step, &to.second, operands_.a_lead));
+  SLUICE_RETURN_IF_ERROR(DescribeMatrix(out_type, n, m, batches, c_step, &to.c));
+  return DescribeMatrix(out_type, n, m, batches, out_step, &to.result);
 }
 
 absl::StatusOr<std::vector<LtProduct>> LtProduct::WithAlgorithms(int most) const {
   Descriptors descriptors;
   // Which vector it will be does not matter here, but that there is one.
-  SLUICE_RETURN_IF_ERROR(Describe(reinterpret_cast<const float*>(uintptr_t{256}), descriptors));
+  SLUICE_RETURN_IF_ERROR(Describe(reinterpret_cast<const void*>(uintptr_t{256}), descriptors));
   cublasLtMatmulPreferenceOpaque_t preference;
   SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(cublasLtMatmulPreferenceInit(&preference)));
   SLUICE_RETURN_IF_ERROR(Set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes));
   // Sums in place by atomics would differ from run to run.
   constexpr uint32_t kDeterministic = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   SLUICE_RETURN_IF_ERROR(Set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kDeterministic));
-  const uint32_t alignment = MatricesAligned(operands_) ? kAligned : sizeof(float);
+  const auto alignment = static_cast<uint32_t>(MatricesAligned(operands_) ? kAligned : ElementBytes(operands_.type));
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -163,12 +177,15 @@ absl::StatusOr<std::vector<LtProduct>> LtProduct::Candidates(cublasLtHandle_t ha
   return std::vector<LtProduct>();
 }
 
-absl::Status LtProduct::Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,
-                               DeviceSpan workspace) const {
+absl::Status LtProduct::Submit(cudaStream_t stream, const void* a, const void* b, const void* c, const void* residual,
+                               void* out, DeviceSpan workspace) const {
   const MatMulShape& shape = operands_.shape;
   Descriptors descriptors;
   SLUICE_RETURN_IF_ERROR(Describe(c, descriptors));
-  const float beta = matrix_c_ ? shape.beta : 0.0f;
+  const float beta = matrix_c_ ? shape.beta : residual_ ? 1.0f : 0.0f;
+  const auto in_bytes = static_cast<int64_t>(ElementBytes(operands_.type));
+  const auto out_bytes = static_cast<int64_t>(ElementBytes(operands_.out_type));
+  const auto at = [](const void* from, int64_t bytes) { return static_cast<const std::byte*>(from) + bytes; };
   const int64_t inner = shape.batch_rank == 0 ? 1 : shape.batch[shape.batch_rank - 1];
   for (int64_t call = 0; call < calls_; ++call) {
     int64_t rest = call, a_offset = 0, b_offset = 0, c_offset = 0;
@@ -179,10 +196,12 @@ absl::Status LtProduct::Submit(cudaStream_t stream, const float* a, const float*
       b_offset += coordinate * shape.b_batch[d];
       c_offset += coordinate * shape.c_batch[d];
     }
-    float* result = out + call * inner * shape.rows * shape.columns;
+    const int64_t result_offset = call * inner * shape.rows * shape.columns * out_bytes;
+    void* const result = static_cast<std::byte*>(out) + result_offset;
+    const void* const added = matrix_c_ ? at(c, c_offset * in_bytes) : residual_ ? at(residual, result_offset) : result;
     SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(
-        cublasLtMatmul(handle_, &descriptors.operation, &shape.alpha, b + b_offset, &descriptors.first, a + a_offset,
-                       &descriptors.second, &beta, matrix_c_ ? c + c_offset : result, &descriptors.c, result,
+        cublasLtMatmul(handle_, &descriptors.operation, &shape.alpha, at(b, b_offset * in_bytes), &descriptors.first,
+                       at(a, a_offset * in_bytes), &descriptors.second, &beta, added, &descriptors.c, result,
                        &descriptors.result, &algorithm_, workspace.data, workspace.size_bytes, stream)));
   }
   return absl::OkStatus();

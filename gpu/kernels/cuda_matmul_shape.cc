@@ -72,6 +72,9 @@ CForm FormOf(const MatMulGeometry& geometry) {
 absl::StatusOr<MatMulOperands> MakeMatMulOperands(const MatMulDescription& description,
                                                   const MatMulGeometry& geometry) {
   MatMulOperands result;
+  result.type = result.out_type = description.type;
+  result.tf32 = description.tf32;
+  result.residual = description.residual;
   MatMulShape& shape = result.shape;
   shape.rows = geometry.rows;
   shape.columns = geometry.columns;

@@ -24,6 +24,11 @@ struct MatMulOperands {
   /// Elements from one stored row of A, and of B, to the next; 0: as many as it has. For cuBLASLt.
   int64_t a_lead = 0;
   int64_t b_lead = 0;
+  DataType type = DataType::kFp32;      ///< Of A, B and C.
+  DataType out_type = DataType::kFp32;  ///< The same, or FP32.
+  bool tf32 = false;
+  /// C is a row, and a matrix of the result's form is added as well.
+  bool residual = false;
 };
 
 /// Batches that share one B are counted as more rows where C allows it; other batch dimensions are merged.

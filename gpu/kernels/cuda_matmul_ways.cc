@@ -28,7 +28,8 @@ constexpr size_t kMaxTrialBytes = size_t{1} << 30;
 // Choices are kept for this many products, which is more than a server's models have; then it starts anew.
 constexpr size_t kMaxChoices = 4096;
 
-/// One of `parts` equal pieces of the depth for each matrix of a batch; C and the activation are left out.
+/// One of `parts` equal pieces of the depth for each matrix of a batch, in FP32; all that is added and the activation
+/// are left out.
 MatMulOperands PartOf(const MatMulOperands& whole, int64_t parts) {
   MatMulOperands part = whole;
   MatMulShape& to = part.shape;
@@ -36,6 +37,9 @@ MatMulOperands PartOf(const MatMulOperands& whole, int64_t parts) {
   to.has_c = false;
   to.relu = false;
   part.c_form = CForm::kNone;
+  part.residual = false;
+  part.out_type = DataType::kFp32;
+  if (parts == 1) return part;
   if (!part.transpose_a) part.a_lead = whole.shape.depth;
   if (part.transpose_b) part.b_lead = whole.shape.depth;
   to.batch_rank = 1;
@@ -76,13 +80,16 @@ std::string KeyOf(const MatMulOperands& operands) {
   };
   return absl::StrCat(s.rows, "x", s.depth, "x", s.columns, " ", operands.transpose_a, operands.transpose_b, s.has_c,
                       s.relu, " c ", static_cast<int>(operands.c_form), ",", s.c_row, ",", s.c_column, " by ", s.alpha,
-                      ",", s.beta, " batch ", steps(s.batch), " ", steps(s.a_batch), " ", steps(s.b_batch), " ",
-                      steps(s.c_batch));
+                      ",", s.beta, " of ", WireName(operands.type), operands.tf32, operands.residual, " batch ",
+                      steps(s.batch), " ", steps(s.a_batch), " ", steps(s.b_batch), " ", steps(s.c_batch));
 }
 
-absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulShape& shape, const std::vector<MatMulWay>& ways) {
+absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulOperands& operands, const std::vector<MatMulWay>& ways) {
+  const MatMulShape& shape = operands.shape;
   const Extents extents = ExtentsOf(shape);
-  const auto bytes = [](int64_t elements) { return AlignWorkspace(static_cast<size_t>(elements) * sizeof(float)); };
+  const auto bytes = [&](int64_t elements) {
+    return AlignWorkspace(static_cast<size_t>(elements) * ElementBytes(operands.type));
+  };
   size_t workspace_bytes = 0;
   for (const MatMulWay& way : ways) workspace_bytes = std::max(workspace_bytes, way.workspace_bytes());
   const size_t a = bytes(extents.a), b = bytes(extents.b), c = bytes(extents.c), out = bytes(extents.out);
@@ -94,7 +101,7 @@ absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulShape& shape, const s
   auto* const first = memory.data();
   // Denormals or NaNs of whoever had the memory before would not change a product's time, but zeros are certain.
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaMemsetAsync(first, 0, a + b + c + out, stream.get())));
-  const auto at = [&](size_t offset) { return reinterpret_cast<float*>(first + offset); };
+  const auto at = [&](size_t offset) { return static_cast<void*>(first + offset); };
   TrialTimer timer(stream.get());
   SLUICE_RETURN_IF_ERROR(timer.Make());
   const MatMulWay* fastest = nullptr;
@@ -102,7 +109,9 @@ absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulShape& shape, const s
   for (const MatMulWay& way : ways) {
     const DeviceSpan workspace = {first + a + b + c + out, way.workspace_bytes()};
     const auto submit = [&] {
-      return way.Submit(stream.get(), at(0), at(a), shape.has_c ? at(a + b) : nullptr, at(a + b + c), workspace);
+      void* const result = at(a + b + c);
+      return way.Submit(stream.get(), at(0), at(a), shape.has_c ? at(a + b) : nullptr,
+                        operands.residual ? result : nullptr, result, workspace);
     };
     // The first one loads the library's code, so that no capture does.
     SLUICE_RETURN_IF_ERROR(submit());
@@ -117,41 +126,50 @@ absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulShape& shape, const s
 
 }  // namespace
 
-MatMulWay::MatMulWay(const MatMulShape& shape, const LtProduct& product, int64_t parts)
-    : shape_(shape), product_(product), parts_(parts) {
-  if (parts > 1) sums_bytes_ = AlignWorkspace(static_cast<size_t>(parts * shape.rows * shape.columns) * sizeof(float));
+MatMulWay::MatMulWay(const MatMulOperands& operands, const LtProduct& product, int64_t parts, bool sums)
+    : shape_(operands.shape), type_(operands.type), product_(product), parts_(parts) {
+  if (!sums) return;
+  sums_bytes_ =
+      AlignWorkspace(static_cast<size_t>(parts * shape_.batches * shape_.rows * shape_.columns) * sizeof(float));
 }
 
 absl::StatusOr<std::vector<MatMulWay>> MatMulWay::Ways(cublasLtHandle_t handle, const MatMulOperands& operands) {
   const MatMulShape& shape = operands.shape;
+  const bool half = operands.type != DataType::kFp32;
   std::vector<MatMulWay> ways;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> whole, LtProduct::Candidates(handle, operands, kMostWays));
+  for (const LtProduct& product : whole) {
+    // What is left of halves is added to sums that have not been rounded.
+    if (!half || !product.leaves_any()) ways.push_back(MatMulWay(operands, product, 1, /*sums=*/false));
+  }
   const int64_t elements = shape.rows * shape.columns;  // Bounded, as the result is a tensor.
-  for (int64_t parts = 1; parts <= kMostParts; parts *= 2) {
+  for (int64_t parts = half && ways.empty() ? 1 : 2; parts <= kMostParts; parts *= 2) {
     const bool divides = shape.depth % parts == 0 && shape.depth / parts >= kLeastPartDepth;
     if (parts > 1 && (shape.batches > 1 || !divides || elements > kManyElements / parts)) break;
     SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products,
-                            LtProduct::Candidates(handle, parts == 1 ? operands : PartOf(operands, parts), kMostWays));
-    for (const LtProduct& product : products) ways.push_back(MatMulWay(shape, product, parts));
+                            LtProduct::Candidates(handle, PartOf(operands, parts), kMostWays));
+    for (const LtProduct& product : products) ways.push_back(MatMulWay(operands, product, parts, /*sums=*/true));
   }
   return ways;
 }
 
 std::string MatMulWay::name() const {
   if (parts_ > 1) return absl::StrCat("cuBLASLt, depth in ", parts_);
-  return product_.leaves_c() || product_.leaves_activation() ? "cuBLASLt, then C" : "cuBLASLt";
+  return sums_bytes_ > 0 || product_.leaves_any() ? "cuBLASLt, then C" : "cuBLASLt";
 }
 
-absl::Status MatMulWay::Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,
-                               DeviceSpan workspace) const {
+absl::Status MatMulWay::Submit(cudaStream_t stream, const void* a, const void* b, const void* c, const void* residual,
+                               void* out, DeviceSpan workspace) const {
   const DeviceSpan library = workspace.subspan(sums_bytes_, workspace.size_bytes - sums_bytes_);
-  if (parts_ > 1) {
+  if (sums_bytes_ > 0) {
     auto* const sums = reinterpret_cast<float*>(workspace.data);
-    SLUICE_RETURN_IF_ERROR(product_.Submit(stream, a, b, nullptr, sums, library));
-    return SubmitAddC(stream, shape_, parts_, sums, c, out);
+    SLUICE_RETURN_IF_ERROR(product_.Submit(stream, a, b, nullptr, nullptr, sums, library));
+    return SubmitAddC(stream, type_, shape_, parts_, sums, c, residual, out);
   }
-  SLUICE_RETURN_IF_ERROR(product_.Submit(stream, a, b, c, out, library));
-  if (!product_.leaves_c() && !product_.leaves_activation()) return absl::OkStatus();
-  return SubmitAddC(stream, shape_, 1, out, product_.leaves_c() ? c : nullptr, out);
+  SLUICE_RETURN_IF_ERROR(product_.Submit(stream, a, b, c, residual, out, library));
+  if (!product_.leaves_any()) return absl::OkStatus();
+  return SubmitAddC(stream, type_, shape_, 1, static_cast<const float*>(out), product_.leaves_c() ? c : nullptr,
+                    nullptr, out);
 }
 
 absl::StatusOr<std::optional<MatMulWay>> MatMulChoices::Choose(cublasLtHandle_t handle,
@@ -159,11 +177,11 @@ absl::StatusOr<std::optional<MatMulWay>> MatMulChoices::Choose(cublasLtHandle_t 
   const std::string key = KeyOf(operands);
   MutexLock lock(mutex_);
   if (const auto found = chosen_.find(key); found != chosen_.end()) return found->second;
-  SLUICE_RETURN_IF_ERROR(LoadAddC(ordinal_));
+  SLUICE_RETURN_IF_ERROR(LoadAddC(ordinal_, operands.type));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<MatMulWay> ways, MatMulWay::Ways(handle, operands));
   std::optional<MatMulWay> way;
   if (!ways.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(way, Fastest(ordinal_, operands.shape, ways));
+    SLUICE_ASSIGN_OR_RETURN(way, Fastest(ordinal_, operands, ways));
   }
   if (chosen_.size() >= kMaxChoices) chosen_.clear();
   chosen_.emplace(key, way);

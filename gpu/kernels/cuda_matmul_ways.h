@@ -22,9 +22,10 @@
 
 namespace sluice::gpu::cuda {
 
-/// A matrix product of FP32 by cuBLASLt: as one product, or with its depth shared among several, which a kernel of ours
-/// adds up. Few rows of a deep product leave one product a handful of blocks: [128,3072] by [3072,768] has 72 tiles of
-/// 128 x 64 for 132 multiprocessors. Immutable once made; any number of threads may submit it.
+/// A matrix product of FP32, FP16 or BF16 by cuBLASLt: as one product, or with its depth shared among several, which a
+/// kernel of ours adds up, always in FP32. Few rows of a deep product leave one product a handful of blocks: [128,3072]
+/// by [3072,768] has 72 tiles of 128 x 64 for 132 multiprocessors. Immutable once made; any number of threads may
+/// submit it.
 class MatMulWay {
  public:
   /// Ways worth trying, the one that cuBLASLt expects to be fastest first; none when it takes no such product. Load
@@ -33,17 +34,20 @@ class MatMulWay {
 
   size_t workspace_bytes() const { return sums_bytes_ + product_.workspace_bytes(); }
   std::string name() const;
-  /// Allocates nothing, and is capturable. `c` may be null when there is none. Addresses on 16 bytes.
-  absl::Status Submit(cudaStream_t stream, const float* a, const float* b, const float* c, float* out,
+  /// Allocates nothing, and is capturable. `c` and `residual` are null when there are none; `residual` may be `out`.
+  /// Addresses on 16 bytes.
+  absl::Status Submit(cudaStream_t stream, const void* a, const void* b, const void* c, const void* residual, void* out,
                       DeviceSpan workspace) const;
 
  private:
-  MatMulWay(const MatMulShape& shape, const LtProduct& product, int64_t parts);
+  /// `sums`: the product goes into the workspace, and SubmitAddC does the rest.
+  MatMulWay(const MatMulOperands& operands, const LtProduct& product, int64_t parts, bool sums);
 
   MatMulShape shape_;
+  DataType type_;
   LtProduct product_;
   int64_t parts_ = 1;      ///< Of the depth.
-  size_t sums_bytes_ = 0;  ///< Of the workspace: [parts, rows, columns] before it is added up; 0 for one part.
+  size_t sums_bytes_ = 0;  ///< Of the workspace: [parts, batches, rows, columns] before it is added up; 0 without.
 };
 
 /// The fastest way of each product that was asked for, found by trying: cuBLASLt's own ranking misses by up to five

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_loop.cuh"
 #include "gpu/kernels/cuda_math.cuh"
 #include "gpu/kernels/dispatch.h"
@@ -31,17 +32,18 @@ struct RowShape {
 };
 
 /// What one element becomes, given its row's totals.
-template <class T>
-__device__ T SoftmaxOf(T x, T largest, double sum, bool log, T shift) {
+template <class C>
+__device__ C SoftmaxOf(C x, C largest, double sum, bool log, C shift) {
   if (log) return x - largest - shift;
-  return static_cast<T>(static_cast<double>(exp(x - largest)) / sum);
+  return static_cast<C>(static_cast<double>(exp(x - largest)) / sum);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     SoftmaxRows(const __grid_constant__ RowShape shape, bool log_of, const T* input, T* output) {
   WaitForPrevious();
-  __shared__ T largest_shared[kWarp];
+  using C = Compute<T>;
+  __shared__ C largest_shared[kWarp];
   __shared__ double sum_shared[kWarp];
   const int each = static_cast<int>(blockDim.x) / shape.width;
   const int lane = static_cast<int>(threadIdx.x) % shape.width;
@@ -52,18 +54,19 @@ __global__ void __launch_bounds__(kMostThreads)
     int64_t column;
     const int64_t outer = shape.inner_divider.Divide(row, column);
     const int64_t start = outer * shape.length * shape.inner + column;
-    T largest = kLowest<T>;
-    for (int64_t k = lane; k < length; k += shape.width) largest = Larger{}(largest, input[start + k * shape.inner]);
+    C largest = kLowest<C>;
+    for (int64_t k = lane; k < length; k += shape.width)
+      largest = Larger{}(largest, static_cast<C>(input[start + k * shape.inner]));
     largest = JoinGroup(largest, shape.width, largest_shared, Larger{});
     double sum = 0;
     for (int64_t k = lane; k < length; k += shape.width) {
-      sum += static_cast<double>(exp(input[start + k * shape.inner] - largest));
+      sum += static_cast<double>(exp(static_cast<C>(input[start + k * shape.inner]) - largest));
     }
     sum = JoinGroup(sum, shape.width, sum_shared, Sum{});
-    const T shift = log_of ? static_cast<T>(log(sum)) : T(0);
+    const C shift = log_of ? static_cast<C>(log(sum)) : C(0);
     for (int64_t k = lane; k < length; k += shape.width) {
       const int64_t i = start + k * shape.inner;
-      output[i] = SoftmaxOf(input[i], largest, sum, log_of, shift);
+      output[i] = static_cast<T>(SoftmaxOf(static_cast<C>(input[i]), largest, sum, log_of, shift));
     }
   }
 }
@@ -86,7 +89,8 @@ template <class T>
 __global__ void SoftmaxColumns(const __grid_constant__ RowShape shape, Divider strips, int64_t blocks, bool log_of,
                                const T* input, T* output) {
   WaitForPrevious();
-  __shared__ T largest_shared[kColumnThreads][kWarp];
+  using C = Compute<T>;
+  __shared__ C largest_shared[kColumnThreads][kWarp];
   __shared__ double sum_shared[kColumnThreads][kWarp];
   const int x = static_cast<int>(threadIdx.x) % kWarp;
   const int y = static_cast<int>(threadIdx.x) / kWarp;
@@ -96,18 +100,19 @@ __global__ void SoftmaxColumns(const __grid_constant__ RowShape shape, Divider s
     const int64_t column = strip * kWarp + x;
     const int64_t length = column < shape.inner ? shape.length : 0;
     const int64_t start = outer * shape.length * shape.inner + column;
-    T largest = kLowest<T>;
-    for (int64_t k = y; k < length; k += kColumnThreads) largest = Larger{}(largest, input[start + k * shape.inner]);
+    C largest = kLowest<C>;
+    for (int64_t k = y; k < length; k += kColumnThreads)
+      largest = Larger{}(largest, static_cast<C>(input[start + k * shape.inner]));
     largest = JoinColumn(largest, largest_shared, x, y, Larger{});
     double sum = 0;
     for (int64_t k = y; k < length; k += kColumnThreads) {
-      sum += static_cast<double>(exp(input[start + k * shape.inner] - largest));
+      sum += static_cast<double>(exp(static_cast<C>(input[start + k * shape.inner]) - largest));
     }
     sum = JoinColumn(sum, sum_shared, x, y, Sum{});
-    const T shift = log_of ? static_cast<T>(log(sum)) : T(0);
+    const C shift = log_of ? static_cast<C>(log(sum)) : C(0);
     for (int64_t k = y; k < length; k += kColumnThreads) {
       const int64_t i = start + k * shape.inner;
-      output[i] = SoftmaxOf(input[i], largest, sum, log_of, shift);
+      output[i] = static_cast<T>(SoftmaxOf(static_cast<C>(input[i]), largest, sum, log_of, shift));
     }
   }
 }
@@ -178,9 +183,10 @@ __global__ void BatchNorm(const __grid_constant__ BatchNormShape shape, const fl
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(kMostThreads)
-    LayerNorm(int64_t rows, int64_t row_length, int width, float epsilon, const float* input, const float* scale,
-              const float* bias, float* output) {
+    LayerNorm(int64_t rows, int64_t row_length, int width, float epsilon, const T* input, const float* scale,
+              const float* bias, T* output) {
   WaitForPrevious();
   __shared__ double shared[kWarp];
   const int each = static_cast<int>(blockDim.x) / width;
@@ -189,23 +195,136 @@ __global__ void __launch_bounds__(kMostThreads)
        first += static_cast<int64_t>(gridDim.x) * each) {
     const int64_t row = first + static_cast<int>(threadIdx.x) / width;
     const int64_t length = row < rows ? row_length : 0;  // threads without a row take part in the joins
-    const float* from = input + row * row_length;
-    float* to = output + row * row_length;
+    const T* from = input + row * row_length;
+    T* to = output + row * row_length;
     double sum = 0;
-    for (int64_t i = lane; i < length; i += width) sum += static_cast<double>(from[i]);
+    for (int64_t i = lane; i < length; i += width) sum += static_cast<double>(static_cast<float>(from[i]));
     const double mean = JoinGroup(sum, width, shared, Sum{}) / static_cast<double>(row_length);
     double squares = 0;
     for (int64_t i = lane; i < length; i += width) {
-      const double difference = static_cast<double>(from[i]) - mean;
+      const double difference = static_cast<double>(static_cast<float>(from[i])) - mean;
       squares += difference * difference;
     }
     const double variance = JoinGroup(squares, width, shared, Sum{}) / static_cast<double>(row_length);
     const float center = static_cast<float>(mean);
     const float factor = static_cast<float>(1.0 / sqrt(variance + static_cast<double>(epsilon)));
     for (int64_t i = lane; i < length; i += width) {
-      to[i] = (from[i] - center) * factor * scale[i] + (bias != nullptr ? bias[i] : 0.0f);
+      const float value = (static_cast<float>(from[i]) - center) * factor * scale[i];
+      to[i] = static_cast<T>(value + (bias != nullptr ? bias[i] : 0.0f));
     }
   }
+}
+
+constexpr int kHalfPack = 8;   // Halves that are loaded and stored at once.
+constexpr int kMostPacks = 8;  // Of one thread of the warp that a row has.
+
+/// Rows of halves that one warp keeps in its registers: read once, in packs. Sums in float: at most 64 terms a thread,
+/// then five levels of a tree.
+template <class T, int packs>
+__global__ void __launch_bounds__(kBlockThreads)
+    LayerNormInRegisters(int64_t rows, int length, float epsilon, const T* input, const float* scale, const float* bias,
+                         T* output) {
+  WaitForPrevious();
+  struct alignas(16) HalfPack {
+    T values[kHalfPack];
+  };
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int count = length / kHalfPack;
+  const int64_t step = GridStep() / kWarp;
+  for (int64_t row = GridThread() / kWarp; row < rows; row += step) {  // The same for a whole warp.
+    const auto* from = reinterpret_cast<const HalfPack*>(input + row * length);
+    float x[packs][kHalfPack];
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      const int i = p * kWarp + lane;
+      HalfPack pack = {};
+      if (i < count) pack = from[i];
+#pragma unroll
+      for (int k = 0; k < kHalfPack; ++k) {
+        x[p][k] = static_cast<float>(pack.values[k]);
+        sum += x[p][k];
+      }
+    }
+    const float mean = JoinGroup(sum, kWarp, static_cast<float*>(nullptr), Sum{}) / static_cast<float>(length);
+    float squares = 0;
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      if (p * kWarp + lane >= count) continue;
+#pragma unroll
+      for (int k = 0; k < kHalfPack; ++k) squares += (x[p][k] - mean) * (x[p][k] - mean);
+    }
+    const float variance = JoinGroup(squares, kWarp, static_cast<float*>(nullptr), Sum{}) / static_cast<float>(length);
+    const float factor = rsqrtf(variance + epsilon);
+    auto* to = reinterpret_cast<HalfPack*>(output + row * length);
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      const int i = p * kWarp + lane;
+      if (i >= count) continue;
+      HalfPack pack;
+#pragma unroll
+      for (int k = 0; k < kHalfPack; ++k) {
+        const int at = i * kHalfPack + k;
+        const float shift = bias != nullptr ? bias[at] : 0.0f;
+        pack.values[k] = static_cast<T>((x[p][k] - mean) * factor * scale[at] + shift);
+      }
+      to[i] = pack;
+    }
+  }
+}
+
+template <class T, int packs>
+PreparedKernel MakeLayerNormInRegisters(int ordinal, std::string name, std::vector<size_t> span_bytes, int64_t rows,
+                                        int64_t length, float epsilon, bool has_bias) {
+  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, LayerNormInRegisters<T, packs>));
+  return MakeLaunchKernel(
+      std::move(name), std::move(span_bytes),
+      [rows, length, epsilon, has_bias](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+        const size_t out = has_bias ? 3 : 2;
+        if (!IsAligned(args.spans[0].data, 16) || !IsAligned(args.spans[out].data, 16)) {
+          return absl::InternalError("layer norm: spans do not begin on 16 bytes");
+        }
+        const float* bias = has_bias ? Elements<const float>(args, 2) : nullptr;
+        LaunchAfterPrevious(LayerNormInRegisters<T, packs>, BlocksFor(rows * kWarp), kBlockThreads, stream, rows,
+                            static_cast<int>(length), epsilon, Elements<const T>(args, 0),
+                            Elements<const float>(args, 1), bias, Elements<T>(args, out));
+        return SLUICE_CUDA_STATUS(cudaGetLastError());
+      });
+}
+
+template <class T>
+PreparedKernel MakeLayerNorm(int ordinal, std::string name, const LayerNormDescription& d, int64_t rows,
+                             int64_t length) {
+  const size_t size_bytes = BytesOf<T>(rows * length);
+  std::vector<size_t> span_bytes = {size_bytes, BytesOf<float>(length)};
+  if (d.has_bias) span_bytes.push_back(BytesOf<float>(length));
+  span_bytes.push_back(size_bytes);
+  if (size_bytes == 0) return MakeEmptyKernel(std::move(name), std::move(span_bytes));
+  if constexpr (kIsHalf<T>) {
+    if (length % kHalfPack == 0 && length <= int64_t{kMostPacks} * kWarp * kHalfPack) {
+      const auto make = [&]<int packs>(std::integral_constant<int, packs>) {
+        return MakeLayerNormInRegisters<T, packs>(ordinal, name, span_bytes, rows, length, d.epsilon, d.has_bias);
+      };
+      const int64_t packs = (length + kWarp * kHalfPack - 1) / (kWarp * kHalfPack);
+      if (packs <= 1) return make(std::integral_constant<int, 1>{});
+      if (packs <= 2) return make(std::integral_constant<int, 2>{});
+      if (packs <= 3) return make(std::integral_constant<int, 3>{});
+      if (packs <= 4) return make(std::integral_constant<int, 4>{});
+      return make(std::integral_constant<int, kMostPacks>{});
+    }
+  }
+  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, LayerNorm<T>));
+  const RowThreads threads = RowThreadsFor(length);
+  return MakeLaunchKernel(std::move(name), std::move(span_bytes),
+                          [rows, length, threads, epsilon = d.epsilon, has_bias = d.has_bias](
+                              cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+                            const float* bias = has_bias ? Elements<const float>(args, 2) : nullptr;
+                            LaunchAfterPrevious(
+                                LayerNorm<T>, RowBlocks(rows, threads), static_cast<unsigned>(threads.block), stream,
+                                rows, length, threads.width, epsilon, Elements<const T>(args, 0),
+                                Elements<const float>(args, 1), bias, Elements<T>(args, has_bias ? 3 : 2));
+                            return SLUICE_CUDA_STATUS(cudaGetLastError());
+                          });
 }
 
 }  // namespace
@@ -214,8 +333,9 @@ PreparedKernel CudaKernelLibrary::PrepareSoftmax(const SoftmaxDescription& descr
   SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeAxisGeometry(description.dims, description.axis));
   const std::string name = absl::StrCat(description.log ? "log softmax " : "softmax ", DimsToString(description.dims),
                                         " over ", geometry.axis);
-  return DispatchType(Backend::kCuda, FloatTypes{}, description.type, "softmax",
-                      [&](auto tag) { return MakeSoftmax<decltype(tag)>(ordinal_, name, geometry, description.log); });
+  const auto prepare = [&](auto tag) { return MakeSoftmax<decltype(tag)>(ordinal_, name, geometry, description.log); };
+  return DispatchHalf(description.type, prepare,
+                      [&] { return DispatchType(Backend::kCuda, FloatTypes{}, description.type, "softmax", prepare); });
 }
 
 PreparedKernel CudaKernelLibrary::PrepareBatchNorm(const BatchNormDescription& description) {
@@ -254,25 +374,14 @@ PreparedKernel CudaKernelLibrary::PrepareBatchNorm(const BatchNormDescription& d
 
 PreparedKernel CudaKernelLibrary::PrepareLayerNorm(const LayerNormDescription& description) {
   SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeAxisGeometry(description.input, description.axis));
-  std::string name = absl::StrCat("layer norm ", DimsToString(description.input), " from ", geometry.axis);
+  const std::string name = absl::StrCat("layer norm ", DimsToString(description.input), " from ", geometry.axis);
   const int64_t rows = geometry.outer, length = geometry.length * geometry.inner;
-  const size_t size_bytes = BytesOf<float>(rows * length);
-  std::vector<size_t> span_bytes = {size_bytes, BytesOf<float>(length)};
-  if (description.has_bias) span_bytes.push_back(BytesOf<float>(length));
-  span_bytes.push_back(size_bytes);
-  if (size_bytes == 0) return MakeEmptyKernel(std::move(name), std::move(span_bytes));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal_, LayerNorm));
-  const RowThreads threads = RowThreadsFor(length);
-  return MakeLaunchKernel(std::move(name), std::move(span_bytes),
-                          [rows, length, threads, epsilon = description.epsilon, has_bias = description.has_bias](
-                              cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                            const float* bias = has_bias ? Elements<const float>(args, 2) : nullptr;
-                            LaunchAfterPrevious(
-                                LayerNorm, RowBlocks(rows, threads), static_cast<unsigned>(threads.block), stream, rows,
-                                length, threads.width, epsilon, Elements<const float>(args, 0),
-                                Elements<const float>(args, 1), bias, Elements<float>(args, has_bias ? 3 : 2));
-                            return SLUICE_CUDA_STATUS(cudaGetLastError());
-                          });
+  const auto prepare = [&](auto tag) {
+    return MakeLayerNorm<decltype(tag)>(ordinal_, name, description, rows, length);
+  };
+  return DispatchHalf(description.type, prepare, [&] {
+    return DispatchType(Backend::kCuda, TypeList<float>{}, description.type, "layer norm", prepare);
+  });
 }
 
 }  // namespace sluice::gpu::cuda

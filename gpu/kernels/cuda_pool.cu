@@ -10,6 +10,7 @@
 #include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_loop.cuh"
 #include "gpu/kernels/cuda_math.cuh"
 #include "gpu/kernels/dispatch.h"
@@ -61,7 +62,7 @@ __device__ Cover<Index> CoverOf(const PoolShape<Index>& s, int dim, Index o) {
 template <class T, bool kIsMax, class Index>
 __global__ void Pool(const __grid_constant__ PoolShape<Index> s, const T* input, T* output) {
   WaitForPrevious();
-  using Total = std::conditional_t<kIsMax, T, double>;
+  using Total = std::conditional_t<kIsMax, Compute<T>, double>;
   for (int64_t i = GridThread(); i < s.count; i += GridStep()) {
     int64_t place[3];
     int64_t plane = i;
@@ -70,13 +71,13 @@ __global__ void Pool(const __grid_constant__ PoolShape<Index> s, const T* input,
     const Cover<Index> y = CoverOf(s, 1, static_cast<Index>(place[1]));
     const Cover<Index> x = CoverOf(s, 2, static_cast<Index>(place[2]));
     const T* from = input + plane * s.input[0] * s.input[1] * s.input[2];
-    Total total = kIsMax ? static_cast<Total>(kLowest<T>) : Total(0);
+    Total total = kIsMax ? static_cast<Total>(kLowest<Compute<T>>) : Total(0);
     for (Index a = 0; a < z.count; ++a) {
       for (Index b = 0; b < y.count; ++b) {
         const T* row =
             from + ((z.first + a * s.dilations[0]) * s.input[1] + y.first + b * s.dilations[1]) * s.input[2] + x.first;
         for (Index c = 0; c < x.count; ++c) {
-          const T value = row[c * s.dilations[2]];
+          const auto value = static_cast<Compute<T>>(row[c * s.dilations[2]]);
           if constexpr (kIsMax) {
             total = Larger{}(total, value);
           } else {
@@ -86,7 +87,7 @@ __global__ void Pool(const __grid_constant__ PoolShape<Index> s, const T* input,
       }
     }
     if constexpr (kIsMax) {
-      output[i] = total;
+      output[i] = static_cast<T>(total);
     } else {
       const double divisor =
           static_cast<double>(z.divisor) * static_cast<double>(y.divisor) * static_cast<double>(x.divisor);
@@ -150,14 +151,64 @@ bool IsGlobal(const Spatial& s) {
   return true;
 }
 
+/// One output for every thread, of neighbouring channels. Images in two dimensions, the first of the shape's is 1.
+template <class T, bool kIsMax>
+__global__ void PoolChannelsLast(const __grid_constant__ PoolShape<int64_t> s, Divider channels, int64_t channel_count,
+                                 const T* input, T* output) {
+  WaitForPrevious();
+  for (int64_t i = GridThread(); i < s.count; i += GridStep()) {
+    int64_t channel, place[3];
+    int64_t image = channels.Divide(i, channel);
+    for (int dim = 2; dim >= 1; --dim) image = s.output[dim].Divide(image, place[dim]);
+    const Cover<int64_t> y = CoverOf(s, 1, place[1]);
+    const Cover<int64_t> x = CoverOf(s, 2, place[2]);
+    const T* from = input + image * s.input[1] * s.input[2] * channel_count + channel;
+    float total = kIsMax ? kLowest<float> : 0.0f;
+    for (int64_t b = 0; b < y.count; ++b) {
+      for (int64_t c = 0; c < x.count; ++c) {
+        const int64_t at = (y.first + b * s.dilations[1]) * s.input[2] + x.first + c * s.dilations[2];
+        const auto value = static_cast<float>(from[at * channel_count]);
+        total = kIsMax ? Larger{}(total, value) : total + value;
+      }
+    }
+    if constexpr (!kIsMax) total /= static_cast<float>(y.divisor * x.divisor);
+    output[i] = static_cast<T>(total);
+  }
+}
+
+template <class T, bool kIsMax>
+PreparedKernel MakePoolChannelsLast(int ordinal, std::string name, int64_t planes, int64_t channels, const Spatial& s,
+                                    bool count_include_pad) {
+  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, PoolChannelsLast<T, kIsMax>));
+  const PoolShape<int64_t> shape = ShapeOf<int64_t>(planes, s, count_include_pad);
+  const int64_t input_count = planes * s.input[0] * s.input[1] * s.input[2];
+  return MakeLaunchKernel(
+      std::move(name), {BytesOf<T>(input_count), BytesOf<T>(shape.count)},
+      [shape, channels, divider = Divider(channels)](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+        LaunchAfterPrevious(PoolChannelsLast<T, kIsMax>, BlocksFor(shape.count), kBlockThreads, stream, shape, divider,
+                            channels, Elements<const T>(args, 0), Elements<T>(args, 1));
+        return SLUICE_CUDA_STATUS(cudaGetLastError());
+      });
+}
+
 }  // namespace
 
 PreparedKernel CudaKernelLibrary::PreparePool(const PoolDescription& description) {
-  if (description.channels_last) return absl::UnimplementedError("the CUDA backend pools channels first");
   SLUICE_ASSIGN_OR_RETURN(const PoolGeometry geometry, MakePoolGeometry(description));
   const bool is_max = description.kind == PoolKind::kMax;
   const std::string name = absl::StrCat(is_max ? "max pool " : "average pool ", DimsToString(description.input), " by ",
                                         DimsToString(description.kernel));
+  if (description.channels_last) {
+    const bool pads = description.count_include_pad && !is_max;
+    if (description.input.size() != 4 || !IsHalfType(description.type)) {
+      return absl::UnimplementedError("the CUDA backend pools images of FP16 and BF16 with the channels last only");
+    }
+    const auto prepare = [&](auto tag) {
+      const auto make = is_max ? MakePoolChannelsLast<decltype(tag), true> : MakePoolChannelsLast<decltype(tag), false>;
+      return make(ordinal_, name, geometry.planes, description.input[1], PadToThree(geometry.spatial), pads);
+    };
+    return DispatchHalf(description.type, prepare, [&]() -> PreparedKernel { return prepare(__half{}); });
+  }
   const Spatial spatial = PadToThree(DropUnitDims(geometry.spatial));
   const auto prepare = [&]<bool kIsMax>(auto tag, std::bool_constant<kIsMax>) -> PreparedKernel {
     using T = decltype(tag);
@@ -172,11 +223,16 @@ PreparedKernel CudaKernelLibrary::PreparePool(const PoolDescription& description
     return MakePool<T, kIsMax, int64_t>(ordinal_, name, geometry.planes, spatial, pads);
   };
   if (!is_max) {
-    return DispatchType(Backend::kCuda, FloatTypes{}, description.type, "average pooling",
-                        [&](auto tag) { return prepare(tag, std::false_type{}); });
+    const auto average = [&](auto tag) { return prepare(tag, std::false_type{}); };
+    return DispatchHalf(description.type, average, [&] {
+      return DispatchType(Backend::kCuda, FloatTypes{}, description.type, "average pooling", average);
+    });
   }
-  return DispatchType(Backend::kCuda, TypeList<float, double, int8_t, uint8_t>{}, description.type, "max pooling",
-                      [&](auto tag) { return prepare(tag, std::true_type{}); });
+  const auto max = [&](auto tag) { return prepare(tag, std::true_type{}); };
+  return DispatchHalf(description.type, max, [&] {
+    return DispatchType(Backend::kCuda, TypeList<float, double, int8_t, uint8_t>{}, description.type, "max pooling",
+                        max);
+  });
 }
 
 }  // namespace sluice::gpu::cuda

@@ -16,6 +16,7 @@
 #include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_loop.cuh"
 #include "gpu/kernels/cuda_math.cuh"
 #include "gpu/kernels/dispatch.h"
@@ -29,20 +30,20 @@ namespace {
 // A fold: the neutral start, how an element joins, how two totals merge, and what the total becomes. Totals of floating
 // sums are double; integer sums wrap in the unsigned type.
 template <class T>
-using SumType = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
+using SumType = std::conditional_t<std::is_floating_point_v<Compute<T>>, double, uint64_t>;
 
 template <class T>
 struct SumFold {
   using Total = SumType<T>;
   static constexpr Total kStart = 0;
-  __device__ static Total Join(Total total, T x) { return total + static_cast<Total>(x); }
+  __device__ static Total Join(Total total, T x) { return total + static_cast<Total>(static_cast<Compute<T>>(x)); }
   __device__ static Total Merge(Total a, Total b) { return a + b; }
   __device__ static T Finish(Total total, int64_t) { return static_cast<T>(total); }
 };
 template <class T>
 struct MeanFold : SumFold<T> {
   __device__ static T Finish(SumType<T> total, int64_t count) {
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (std::is_floating_point_v<Compute<T>>) {
       return static_cast<T>(total / static_cast<double>(count));
     } else {
       return static_cast<T>(static_cast<int64_t>(total) / count);
@@ -52,14 +53,15 @@ struct MeanFold : SumFold<T> {
 template <class T>
 struct SumSquareFold : SumFold<T> {
   __device__ static SumType<T> Join(SumType<T> total, T x) {
-    return total + static_cast<SumType<T>>(x) * static_cast<SumType<T>>(x);
+    return total +
+           static_cast<SumType<T>>(static_cast<Compute<T>>(x)) * static_cast<SumType<T>>(static_cast<Compute<T>>(x));
   }
 };
 template <class T>
 struct L1Fold : SumFold<T> {
   __device__ static SumType<T> Join(SumType<T> total, T x) {
-    const SumType<T> wide = static_cast<SumType<T>>(x);
-    return x < T(0) ? total - wide : total + wide;
+    const SumType<T> wide = static_cast<SumType<T>>(static_cast<Compute<T>>(x));
+    return static_cast<Compute<T>>(x) < Compute<T>(0) ? total - wide : total + wide;
   }
 };
 template <class T>
@@ -70,24 +72,24 @@ template <class T>
 struct ProdFold : SumFold<T> {
   using Total = SumType<T>;
   static constexpr Total kStart = 1;
-  __device__ static Total Join(Total total, T x) { return total * static_cast<Total>(x); }
+  __device__ static Total Join(Total total, T x) { return total * static_cast<Total>(static_cast<Compute<T>>(x)); }
   __device__ static Total Merge(Total a, Total b) { return a * b; }
 };
 template <class T>
 struct MaxFold {
-  using Total = T;
-  static constexpr T kStart = kLowest<T>;
-  __device__ static T Join(T total, T x) { return Larger{}(total, x); }
-  __device__ static T Merge(T a, T b) { return Larger{}(a, b); }
-  __device__ static T Finish(T total, int64_t) { return total; }
+  using Total = Compute<T>;
+  static constexpr Total kStart = kLowest<Total>;
+  __device__ static Total Join(Total total, T x) { return Larger{}(total, static_cast<Total>(x)); }
+  __device__ static Total Merge(Total a, Total b) { return Larger{}(a, b); }
+  __device__ static T Finish(Total total, int64_t) { return static_cast<T>(total); }
 };
 template <class T>
 struct MinFold {
-  using Total = T;
-  static constexpr T kStart = kHighest<T>;
-  __device__ static T Join(T total, T x) { return Smaller{}(total, x); }
-  __device__ static T Merge(T a, T b) { return Smaller{}(a, b); }
-  __device__ static T Finish(T total, int64_t) { return total; }
+  using Total = Compute<T>;
+  static constexpr Total kStart = kHighest<Total>;
+  __device__ static Total Join(Total total, T x) { return Smaller{}(total, static_cast<Total>(x)); }
+  __device__ static Total Merge(Total a, Total b) { return Smaller{}(a, b); }
+  __device__ static T Finish(Total total, int64_t) { return static_cast<T>(total); }
 };
 template <class Fold>
 struct MergeOf {
@@ -301,7 +303,7 @@ PreparedKernel MakeReduce(int ordinal, const std::string& name, const ReduceDesc
                           const ReduceGeometry& geometry) {
   if (d.kind == ReduceKind::kMax) return MakeFold<MaxFold<T>, T>(ordinal, name, geometry);
   if (d.kind == ReduceKind::kMin) return MakeFold<MinFold<T>, T>(ordinal, name, geometry);
-  if constexpr (sizeof(T) >= 4) {
+  if constexpr (sizeof(Compute<T>) >= 4) {
     switch (d.kind) {
       case ReduceKind::kSum:
         return MakeFold<SumFold<T>, T>(ordinal, name, geometry);
@@ -330,14 +332,17 @@ PreparedKernel CudaKernelLibrary::PrepareReduce(const ReduceDescription& descrip
   const std::string name = absl::StrCat("reduce ", NameOf(description.kind), " ", DimsToString(description.input),
                                         " over ", DimsToString(description.axes));
   if (description.type == DataType::kBool) return MakeReduce<uint8_t>(ordinal_, name, description, geometry);
-  return DispatchType(Backend::kCuda, NumberTypes{}, description.type, "reduction", [&](auto tag) -> PreparedKernel {
+  const auto prepare = [&](auto tag) -> PreparedKernel {
     return MakeReduce<decltype(tag)>(ordinal_, name, description, geometry);
+  };
+  return DispatchHalf(description.type, prepare, [&] {
+    return DispatchType(Backend::kCuda, NumberTypes{}, description.type, "reduction", prepare);
   });
 }
 
 PreparedKernel CudaKernelLibrary::PrepareGlobalPool(const GlobalPoolDescription& description) {
   SLUICE_ASSIGN_OR_RETURN(const ReduceDescription reduce, MakeGlobalPoolReduce(description));
-  if (description.type != DataType::kFp32 && description.type != DataType::kFp64) {
+  if (description.type != DataType::kFp32 && description.type != DataType::kFp64 && !IsHalfType(description.type)) {
     return LacksType(Backend::kCuda, "global pooling", description.type);
   }
   return PrepareReduce(reduce);

@@ -10,6 +10,7 @@
 #include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_map.cuh"
 #include "gpu/kernels/cuda_math.cuh"
 #include "gpu/kernels/dispatch.h"
@@ -182,22 +183,38 @@ Clip<T> ClipOf(const UnaryDescription& d) {
   }
 }
 
+/// Computes in float what is stored in half.
+template <class T, class Function>
+struct Rounded {
+  Function function;
+  __device__ T operator()(T x) const { return static_cast<T>(function(static_cast<Compute<T>>(x))); }
+};
+
+template <class T, class Function>
+PreparedKernel MakeElementwise(int ordinal, const std::string& name, int64_t count, Function function) {
+  if constexpr (kIsHalf<T>) {
+    return MakeMap<T, T>(ordinal, name, count, Rounded<T, Function>{function});
+  } else {
+    return MakeMap<T, T>(ordinal, name, count, function);
+  }
+}
+
 template <class T>
 PreparedKernel NumberKernel(int ordinal, const std::string& name, int64_t count, const UnaryDescription& d) {
   switch (d.kind) {
     case UnaryKind::kIdentity:
-      return MakeMap<T, T>(ordinal, name, count, Identity{});
+      return MakeElementwise<T>(ordinal, name, count, Identity{});
     case UnaryKind::kRelu:
-      return MakeMap<T, T>(ordinal, name, count, Relu{});
+      return MakeElementwise<T>(ordinal, name, count, Relu{});
     case UnaryKind::kAbs:
-      return MakeMap<T, T>(ordinal, name, count, Absolute{});
+      return MakeElementwise<T>(ordinal, name, count, Absolute{});
     case UnaryKind::kClip:
-      return MakeMap<T, T>(ordinal, name, count, ClipOf<T>(d));
+      return MakeElementwise<T>(ordinal, name, count, ClipOf<Compute<T>>(d));
     case UnaryKind::kNeg:
-      if constexpr (std::is_signed_v<T>) return MakeMap<T, T>(ordinal, name, count, Negative{});
+      if constexpr (std::is_signed_v<Compute<T>>) return MakeElementwise<T>(ordinal, name, count, Negative{});
       break;
     case UnaryKind::kSign:
-      if constexpr (std::is_signed_v<T>) return MakeMap<T, T>(ordinal, name, count, Sign{});
+      if constexpr (std::is_signed_v<Compute<T>>) return MakeElementwise<T>(ordinal, name, count, Sign{});
       break;
     default:
       break;
@@ -207,41 +224,42 @@ PreparedKernel NumberKernel(int ordinal, const std::string& name, int64_t count,
 
 template <class T>
 PreparedKernel FloatKernel(int ordinal, const std::string& name, int64_t count, const UnaryDescription& d) {
-  const T alpha = static_cast<T>(d.alpha);
-  const T beta = static_cast<T>(d.beta);
+  using C = Compute<T>;
+  const C alpha = static_cast<C>(d.alpha);
+  const C beta = static_cast<C>(d.beta);
   switch (d.kind) {
     case UnaryKind::kCeil:
-      return MakeMap<T, T>(ordinal, name, count, Ceil{});
+      return MakeElementwise<T>(ordinal, name, count, Ceil{});
     case UnaryKind::kCos:
-      return MakeMap<T, T>(ordinal, name, count, Cosine{});
+      return MakeElementwise<T>(ordinal, name, count, Cosine{});
     case UnaryKind::kErf:
-      return MakeMap<T, T>(ordinal, name, count, ErrorFunction{});
+      return MakeElementwise<T>(ordinal, name, count, ErrorFunction{});
     case UnaryKind::kExp:
-      return MakeMap<T, T>(ordinal, name, count, Exponential{});
+      return MakeElementwise<T>(ordinal, name, count, Exponential{});
     case UnaryKind::kFloor:
-      return MakeMap<T, T>(ordinal, name, count, Floor{});
+      return MakeElementwise<T>(ordinal, name, count, Floor{});
     case UnaryKind::kGelu:
-      return MakeMap<T, T>(ordinal, name, count, Gelu{});
+      return MakeElementwise<T>(ordinal, name, count, Gelu{});
     case UnaryKind::kGeluTanh:
-      return MakeMap<T, T>(ordinal, name, count, GeluTanh{});
+      return MakeElementwise<T>(ordinal, name, count, GeluTanh{});
     case UnaryKind::kHardSigmoid:
-      return MakeMap<T, T>(ordinal, name, count, HardSigmoid<T>{alpha, beta});
+      return MakeElementwise<T>(ordinal, name, count, HardSigmoid<C>{alpha, beta});
     case UnaryKind::kHardSwish:
-      return MakeMap<T, T>(ordinal, name, count, HardSwish{});
+      return MakeElementwise<T>(ordinal, name, count, HardSwish{});
     case UnaryKind::kLeakyRelu:
-      return MakeMap<T, T>(ordinal, name, count, LeakyRelu<T>{alpha});
+      return MakeElementwise<T>(ordinal, name, count, LeakyRelu<C>{alpha});
     case UnaryKind::kLog:
-      return MakeMap<T, T>(ordinal, name, count, Logarithm{});
+      return MakeElementwise<T>(ordinal, name, count, Logarithm{});
     case UnaryKind::kReciprocal:
-      return MakeMap<T, T>(ordinal, name, count, Reciprocal{});
+      return MakeElementwise<T>(ordinal, name, count, Reciprocal{});
     case UnaryKind::kSigmoid:
-      return MakeMap<T, T>(ordinal, name, count, Sigmoid{});
+      return MakeElementwise<T>(ordinal, name, count, Sigmoid{});
     case UnaryKind::kSin:
-      return MakeMap<T, T>(ordinal, name, count, Sine{});
+      return MakeElementwise<T>(ordinal, name, count, Sine{});
     case UnaryKind::kSqrt:
-      return MakeMap<T, T>(ordinal, name, count, SquareRoot{});
+      return MakeElementwise<T>(ordinal, name, count, SquareRoot{});
     case UnaryKind::kTanh:
-      return MakeMap<T, T>(ordinal, name, count, HyperbolicTangent{});
+      return MakeElementwise<T>(ordinal, name, count, HyperbolicTangent{});
     default:
       return NumberKernel<T>(ordinal, name, count, d);
   }
@@ -257,15 +275,17 @@ PreparedKernel CudaKernelLibrary::PrepareUnary(const UnaryDescription& descripti
     if (description.kind == UnaryKind::kNot) return MakeMap<uint8_t, uint8_t>(ordinal_, name, count, Not{});
     if (description.kind == UnaryKind::kIdentity) return MakeMap<uint8_t, uint8_t>(ordinal_, name, count, Identity{});
   }
-  return DispatchType(Backend::kCuda, NumberTypes{}, description.type, NameOf(description.kind),
-                      [&](auto tag) -> PreparedKernel {
-                        using T = decltype(tag);
-                        if constexpr (std::is_floating_point_v<T>) {
-                          return FloatKernel<T>(ordinal_, name, count, description);
-                        } else {
-                          return NumberKernel<T>(ordinal_, name, count, description);
-                        }
-                      });
+  const auto prepare = [&](auto tag) -> PreparedKernel {
+    using T = decltype(tag);
+    if constexpr (std::is_floating_point_v<Compute<T>>) {
+      return FloatKernel<T>(ordinal_, name, count, description);
+    } else {
+      return NumberKernel<T>(ordinal_, name, count, description);
+    }
+  };
+  return DispatchHalf(description.type, prepare, [&] {
+    return DispatchType(Backend::kCuda, NumberTypes{}, description.type, NameOf(description.kind), prepare);
+  });
 }
 
 }  // namespace sluice::gpu::cuda

@@ -213,13 +213,19 @@ absl::StatusOr<MatMulGeometry> MakeMatMulGeometry(const MatMulDescription& descr
   } else if (description.c_constant.has_value()) {
     return absl::InvalidArgumentError("matrix product: C is constant, but its dimensions are missing");
   }
+  const bool half = description.type == DataType::kFp16 || description.type == DataType::kBf16;
+  const bool packs = half || description.type == DataType::kFp32;
+  if (description.residual && !half) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrix product: a residual is for FP16 and BF16, not ", std::string(WireName(description.type))));
+  }
   for (const auto& [constant, dims, what] :
        {std::tuple(&description.b_constant, &description.b, "matrix product B"),
         std::tuple(&description.c_constant, description.c.has_value() ? &*description.c : nullptr,
                    "matrix product C")}) {
     if (!constant->has_value()) continue;
     SLUICE_RETURN_IF_ERROR(CheckConstant(**constant, DataType::kFp32, what));
-    if ((*constant)->dims != *dims || description.type != DataType::kFp32) {
+    if ((*constant)->dims != *dims || !packs) {
       return absl::InvalidArgumentError(absl::StrCat(what, " '", (*constant)->name, "' must be FP32 ",
                                                      DimsToString(*dims), ", it is ", DimsToString((*constant)->dims)));
     }

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <bit>
-#include <cmath>
 #include <type_traits>
 
+#include "base/half.h"
 #include "base/status_macros.h"
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
@@ -14,7 +13,7 @@ namespace {
 
 using Result = absl::StatusOr<std::unique_ptr<Kernel>>;
 
-/// IEEE half precision, which g++ 12 does not have as a type in C++.
+/// IEEE half precision.
 struct Half {
   uint16_t bits;
 };
@@ -23,44 +22,9 @@ struct Truth {
   uint8_t byte;
 };
 
-float ToFloat(Half half) {
-  const uint32_t sign = static_cast<uint32_t>(half.bits & 0x8000u) << 16;
-  const uint32_t exponent = (half.bits >> 10) & 0x1fu;
-  const uint32_t mantissa = half.bits & 0x3ffu;
-  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
-  }
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
-}
-
-Half ToHalf(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};   // NaN
-  if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to 65536 or more: infinity
-  if (magnitude <
-      0x38800000u) {  // below 2^-14: subnormal; adding 0.5 leaves the rounded multiple of 2^-24 in the low bits
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
-  }
-  const uint32_t odd = (magnitude >> 13) & 1u;
-  return {static_cast<uint16_t>(sign | ((magnitude + 0xfffu + odd - 0x38000000u) >> 13))};
-}
-
-/// Double to half must round once: float in between is rounded to odd, which keeps what the second rounding needs.
-Half ToHalf(double value) {
-  float nearest = static_cast<float>(value);
-  const double back = nearest;
-  if (back != value && back == back && std::abs(value) < 65536.0) {
-    uint32_t bits = std::bit_cast<uint32_t>(nearest);
-    if (std::abs(back) > std::abs(value)) --bits;  // truncate, then set the sticky bit
-    nearest = std::bit_cast<float>(bits | 1u);
-  }
-  return ToHalf(nearest);
-}
+float ToFloat(Half half) { return FloatFromFp16(half.bits); }
+Half ToHalf(float value) { return {Fp16FromFloat(value)}; }
+Half ToHalf(double value) { return {Fp16FromDouble(value)}; }
 
 template <class To, class From>
 To Convert(From x) {

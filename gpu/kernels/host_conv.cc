@@ -251,6 +251,7 @@ class ChannelsLastConvKernel final : public HostKernel {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Kernel>> PlainConv(const ConvDescription& description) {
+  if (description.type != DataType::kFp32) return LacksType(Backend::kHost, "convolution", description.type);
   if (description.activation == Activation::kGelu) return absl::UnimplementedError("no convolution applies Gelu");
   SLUICE_ASSIGN_OR_RETURN(const ConvGeometry geometry, MakeConvGeometry(description));
   SLUICE_ASSIGN_OR_RETURN(HostConstant weights,

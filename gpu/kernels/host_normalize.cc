@@ -150,6 +150,7 @@ Result PlainBatchNorm(const BatchNormDescription& description) {
 }
 
 Result PlainLayerNorm(const LayerNormDescription& description) {
+  if (description.type != DataType::kFp32) return LacksType(Backend::kHost, "layer norm", description.type);
   const Dims& dims = description.input;
   SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeAxisGeometry(dims, description.axis));
   const int64_t length = geometry.length * geometry.inner;

@@ -25,8 +25,10 @@ struct BatchNormDescription {
 /// bias, with mean and variance of those dimensions.
 ///
 /// Spans: input, scale, [bias, when has_bias], output; scale and bias have the shape of the normalised dimensions;
-/// input and output may be the same memory. Type: FP32.
+/// input and output may be the same memory. Sums of halves are kept in float.
 struct LayerNormDescription {
+  DataType type = DataType::kFp32;  ///< Of input and output, FP16 and BF16 where KernelFeatures says so; scale and bias
+                                    ///< are FP32.
   Dims input = {};
   int64_t axis = -1;
   float epsilon = 1e-5f;

@@ -563,6 +563,7 @@ absl::StatusOr<std::unique_ptr<OneDnn>> OneDnn::Create(int threads) {
 }
 
 Result OneDnn::PrepareConv(const ConvDescription& description) const {
+  if (description.type != DataType::kFp32) return absl::UnimplementedError("oneDNN convolves FP32 here");
   SLUICE_ASSIGN_OR_RETURN(const ConvGeometry geometry, MakeConvGeometry(description));
   return Guarded(state_->threads, "convolution",
                  [&] { return BuildConv(Recipe(state_->engine, state_->stream), description, geometry); });

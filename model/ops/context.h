@@ -32,6 +32,7 @@ class NodeContext {
   NodeContext(Graph& graph, size_t node_index) : graph_(graph), node_index_(node_index) {}
 
   int64_t opset() const { return graph_.opset; }
+  bool tf32() const { return graph_.tf32; }
   const Node& node() const { return graph_.nodes[node_index_]; }
   size_t input_count() const { return node().inputs.size(); }
   size_t output_count() const { return node().outputs.size(); }

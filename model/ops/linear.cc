@@ -20,6 +20,8 @@ constexpr size_t kWeights = 1, kBias = 2;
 
 absl::StatusOr<gpu::ConvDescription> DescribeConv(const NodeContext& context) {
   gpu::ConvDescription description;
+  description.type = context.input(0).type;
+  description.tf32 = context.tf32();
   description.input = context.dims(0);
   if (!context.is_constant(kWeights)) return absl::UnimplementedError("the weights are not constant");
   if (context.has_input(kBias) && !context.is_constant(kBias)) {
@@ -51,6 +53,22 @@ absl::StatusOr<gpu::ConvDescription> DescribeConv(const NodeContext& context) {
   return description;
 }
 
+/// True for a constant of FP32 that a product of halves packs in its own type.
+bool IsPackedFp32(const NodeContext& context, size_t i) {
+  const DataType type = context.input(0).type;
+  const bool packs = type == DataType::kFp32 || type == DataType::kFp16 || type == DataType::kBf16;
+  return packs && context.is_constant(i) && context.input(i).type == DataType::kFp32;
+}
+
+/// What MatMul and Gemm have in common.
+gpu::MatMulDescription DescribeProduct(const NodeContext& context) {
+  gpu::MatMulDescription description;
+  description.type = context.input(0).type;
+  description.tf32 = context.tf32();
+  description.residual = context.has_input(kProductResidual);
+  return description;
+}
+
 /// Gives a vector operand of MatMul its missing dimension.
 Shape AsMatrix(const Shape& dims, bool is_left) {
   if (dims.size() != 1) return dims;
@@ -59,9 +77,10 @@ Shape AsMatrix(const Shape& dims, bool is_left) {
 
 absl::StatusOr<gpu::MatMulDescription> DescribeMatMul(const NodeContext& context) {
   if (context.dims(0).empty() || context.dims(1).empty()) return absl::InvalidArgumentError("an operand is a scalar");
-  if (context.input(0).type != context.input(1).type) return absl::UnimplementedError("operands of two types");
-  gpu::MatMulDescription description;
-  description.type = context.input(0).type;
+  if (context.input(0).type != context.input(1).type && !IsPackedFp32(context, 1)) {
+    return absl::UnimplementedError("operands of two types");
+  }
+  gpu::MatMulDescription description = DescribeProduct(context);
   description.a = AsMatrix(context.dims(0), true);
   description.b = AsMatrix(context.dims(1), false);
   SLUICE_ASSIGN_OR_RETURN(description.activation, FusedActivation(context));
@@ -70,8 +89,7 @@ absl::StatusOr<gpu::MatMulDescription> DescribeMatMul(const NodeContext& context
 }
 
 absl::StatusOr<gpu::MatMulDescription> DescribeGemm(const NodeContext& context) {
-  gpu::MatMulDescription description;
-  description.type = context.input(0).type;
+  gpu::MatMulDescription description = DescribeProduct(context);
   description.a = context.dims(0);
   description.b = context.dims(1);
   if (description.a.size() != 2 || description.b.size() != 2) {
@@ -93,22 +111,26 @@ absl::StatusOr<gpu::MatMulDescription> DescribeGemm(const NodeContext& context) 
 absl::Status LowerProduct(LowerContext& context, gpu::MatMulDescription description) {
   description.packed_weights = context.pool();
   std::vector<ValueIndex> inputs = {context.input_index(0)};
-  const bool packs = description.type == DataType::kFp32;
-  if (packs && context.is_constant(1)) {
+  if (IsPackedFp32(context, 1)) {
     description.b_constant = context.ConstantInput(1);
     description.b_constant->dims = description.b;
   } else {
     inputs.push_back(context.input_index(1));
   }
   if (context.has_input(2)) {
-    if (packs && context.is_constant(2)) {
+    if (IsPackedFp32(context, 2)) {
       description.c_constant = context.ConstantInput(2);
     } else {
       inputs.push_back(context.input_index(2));
     }
   }
+  std::vector<size_t> in_place;
+  if (description.residual) {
+    in_place.push_back(inputs.size());
+    inputs.push_back(context.input_index(kProductResidual));
+  }
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareMatMul(context.device(), description));
-  context.AddLaunch(std::move(kernel), std::move(inputs), {context.output_index(0)});
+  context.AddLaunch(std::move(kernel), std::move(inputs), {context.output_index(0)}, std::move(in_place));
   return absl::OkStatus();
 }
 
@@ -121,9 +143,6 @@ absl::Status InferConv(InferContext& context) {
 }
 
 absl::Status LowerConv(LowerContext& context) {
-  if (context.input(0).type != DataType::kFp32) {
-    return absl::UnimplementedError(absl::StrCat("elements of type ", WireName(context.input(0).type)));
-  }
   SLUICE_ASSIGN_OR_RETURN(gpu::ConvDescription description, DescribeConv(context));
   description.weights = context.ConstantInput(kWeights);
   if (context.has_input(kBias)) description.bias = context.ConstantInput(kBias);

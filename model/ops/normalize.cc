@@ -13,8 +13,8 @@
 namespace sluice::model {
 namespace {
 
-absl::Status RequireFp32(const NodeContext& context) {
-  for (size_t i = 0; i < context.input_count(); ++i) {
+absl::Status RequireFp32(const NodeContext& context, size_t first = 0) {
+  for (size_t i = first; i < context.input_count(); ++i) {
     if (context.has_input(i) && context.input(i).type != DataType::kFp32) {
       return absl::UnimplementedError(absl::StrCat("elements of type ", WireName(context.input(i).type)));
     }
@@ -65,8 +65,8 @@ absl::Status InferLayerNorm(InferContext& context) {
 }
 
 absl::Status LowerLayerNorm(LowerContext& context) {
-  SLUICE_RETURN_IF_ERROR(RequireFp32(context));
-  gpu::LayerNormDescription description{.input = context.dims(0)};
+  SLUICE_RETURN_IF_ERROR(RequireFp32(context, 1));
+  gpu::LayerNormDescription description{.type = context.input(0).type, .input = context.dims(0)};
   SLUICE_ASSIGN_OR_RETURN(description.axis, context.Int("axis", -1));
   SLUICE_ASSIGN_OR_RETURN(description.epsilon, context.Float("epsilon", 1e-5f));
   description.has_bias = context.has_input(2);

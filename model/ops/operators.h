@@ -62,6 +62,8 @@ absl::Status LowerLayerNorm(LowerContext& context);
 // movement.cc
 /// Input of a Conv that a pass may have put behind those that files know: a tensor to be added to the result.
 inline constexpr size_t kConvResidual = 3;
+/// The same of a MatMul or Gemm of halves.
+inline constexpr size_t kProductResidual = 3;
 /// On a Transpose that a pass made: it changes the order in memory, not the dimensions.
 inline constexpr absl::string_view kLayoutAttribute = "sluice.layout";
 absl::Status InferTranspose(InferContext& context);

@@ -86,7 +86,7 @@ class Regions {
 
 class Assignment {
  public:
-  explicit Assignment(Graph& graph) : graph_(graph), regions_(graph) {}
+  Assignment(Graph& graph, bool every) : graph_(graph), every_(every), regions_(graph) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -103,7 +103,7 @@ class Assignment {
   void Place() {
     Node node = std::move(graph_.nodes.back());
     graph_.nodes.back() = node;  // What it is, is asked with the node in its place.
-    const bool is_conv = IsImageConv(graph_, node) && regions_.HasSeveral(node.outputs[0]);
+    const bool is_conv = IsImageConv(graph_, node) && (every_ || regions_.HasSeveral(node.outputs[0]));
     const bool last = is_conv || FollowsChannelsLast(node);
     const bool any_order = !last && TakesEither(graph_.nodes.size() - 1);
     graph_.nodes.pop_back();
@@ -162,12 +162,13 @@ class Assignment {
   }
 
   Graph& graph_;
+  const bool every_;
   Regions regions_;                          ///< Of the graph as it came.
   std::map<ValueIndex, ValueIndex> copies_;  ///< Each value has one order of its own and at most one other.
 };
 
 }  // namespace
 
-void AssignLayouts(Graph& graph) { Assignment(graph).Run(); }
+void AssignLayouts(Graph& graph, bool every) { Assignment(graph, every).Run(); }
 
 }  // namespace sluice::model

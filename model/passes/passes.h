@@ -42,8 +42,9 @@ absl::Status HoistGather(Graph& graph, gpu::Device& host);
 /// An Add of a constant becomes the bias of the convolution or matrix product before it. Needs shapes.
 void FuseBias(Graph& graph);
 
-/// An Add of another tensor becomes the residual of the convolution before it. Needs shapes.
-void FuseResidual(Graph& graph);
+/// An Add of another tensor becomes the residual of the convolution before it, and where `products` of the matrix
+/// product. Needs shapes.
+void FuseResidual(Graph& graph, bool products = false);
 
 /// A Relu, and where `gelu` a Gelu behind a matrix product, becomes the activation of the node before it.
 void FuseActivation(Graph& graph, bool gelu = false);
@@ -53,9 +54,14 @@ void FuseActivation(Graph& graph, bool gelu = false);
 void FuseConvActivation(Graph& graph);
 
 /// Lets convolutions with two spatial dimensions, and what stands between them, work with the channels last in memory;
-/// the order is changed where such a region begins and ends. For devices whose convolutions are faster so. Last: no
-/// pass after it knows layouts. Needs shapes.
-void AssignLayouts(Graph& graph);
+/// the order is changed where such a region begins and ends. For devices whose convolutions are faster so. A region of
+/// one convolution is left alone unless `every` is set, for devices that convolve in no other order. Last: no pass
+/// after it knows layouts. Needs shapes.
+void AssignLayouts(Graph& graph, bool every = false);
+
+/// Lets values of FP32 be halves, with casts where operators lack them and at inputs and outputs; or allows TF32. Needs
+/// shapes.
+void LowerPrecision(Graph& graph, Precision precision);
 
 /// Removes nodes whose results nobody reads.
 void RemoveDeadCode(Graph& graph);
@@ -64,9 +70,10 @@ void RemoveDeadCode(Graph& graph);
 /// buckets' plans.
 absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host);
 
-/// Binds the bucket and runs every pass; `features` are those of the device that will run the graph. Afterwards every
+/// Binds the bucket and runs every pass; `features` are those of the device that will run the graph, which have what
+/// `precision` needs. Afterwards every
 /// value that is read has a type and a shape.
 absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host,
-                           const gpu::KernelFeatures& features);
+                           const gpu::KernelFeatures& features, Precision precision);
 
 }  // namespace sluice::model

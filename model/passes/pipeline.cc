@@ -15,7 +15,8 @@ absl::Status SimplifyUnbound(Graph& graph, gpu::Device& host) {
 }
 
 absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucket& bucket, gpu::Device& host,
-                           const gpu::KernelFeatures& features) {
+                           const gpu::KernelFeatures& features, Precision precision) {
+  const bool half = IsHalf(precision);
   SLUICE_RETURN_IF_ERROR(BindShapes(graph, signature, bucket));
   SLUICE_RETURN_IF_ERROR(FoldConstants(graph, host));
   RemoveIdentities(graph);
@@ -25,11 +26,12 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   FuseGelu(graph);
   RemoveDeadCode(graph);  // So that what a fused node no longer reads does not count as a use.
   SLUICE_RETURN_IF_ERROR(HoistGather(graph, host));
-  FuseResidual(graph);
-  FuseActivation(graph, features.matmul_gelu);
-  if (features.conv_activations) FuseConvActivation(graph);
+  FuseResidual(graph, /*products=*/half);
+  FuseActivation(graph, features.matmul_gelu && !half);
+  if (features.conv_activations || half) FuseConvActivation(graph);
   RemoveDeadCode(graph);
-  if (features.channels_last) AssignLayouts(graph);
+  LowerPrecision(graph, precision);
+  if (features.channels_last || half) AssignLayouts(graph, /*every=*/half);
   return absl::OkStatus();
 }
 

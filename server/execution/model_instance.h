@@ -51,6 +51,8 @@ class ModelInstance {
                                                                std::shared_ptr<const ServedModel> served,
                                                                const InstanceOptions& options);
 
+  /// What its plans compute in, which is FP32 on a device that has nothing less.
+  model::Precision precision() const { return device_model_->precision(); }
   const ServedModel& served() const { return *served_; }
   /// Plans of one entry of ServedModel::shape_buckets, ascending by rows.
   std::span<const PreparedPlan> plans(size_t shape_bucket) const { return plans_[shape_bucket]; }

@@ -25,6 +25,7 @@ void LogReady(const ServedModel& served, const ModelInstance& instance, int64_t 
       {{"model", served.name},
        {"version", served.version},
        {"opset", opset},
+       {"precision", NameOf(instance.precision())},
        {"default_class", RequestClassName(served.class_rules.default_class)},
        {"max_batch_size", served.max_batch_size},
        {"weight_bytes", instance.weight_bytes()},
@@ -171,6 +172,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   options.batch_rows = settings.batch_rows;
   options.unit_limit = config_.unit_limit;
   options.plan.unit_target = config_.unit_target;
+  options.plan.precision = settings.precision;
 
   // Prepared on every device before any of them shows it, so that a failure leaves nothing behind.
   SLUICE_ASSIGN_OR_RETURN(served->devices, PlaceModel(settings));

@@ -294,6 +294,7 @@ absl::Status Fill(absl::string_view name, const ParsedConfig& parsed, const mode
   settings.config.set_max_batch_size(static_cast<int32_t>(settings.max_batch_size));
   const bool batched = settings.max_batch_size > 0;
   SLUICE_ASSIGN_OR_RETURN(settings.batch_buckets, FindBatchBuckets(parameters.buckets, settings.max_batch_size));
+  settings.precision = parameters.precision;
   SLUICE_RETURN_IF_ERROR(FillBatchRows(parameters.batch_rows, settings));
   SLUICE_ASSIGN_OR_RETURN(settings.inputs,
                           CompleteTensors(signature.inputs, batched, *settings.config.mutable_input()));

@@ -38,7 +38,8 @@ struct ModelSettings {
   std::vector<ServedTensor> outputs;
   std::vector<std::vector<std::vector<int64_t>>> shape_buckets;  ///< As ServedModel::shape_buckets.
   std::vector<int64_t> batch_buckets;  ///< Ascending, at most max_batch_size; empty without a batch dimension.
-  std::optional<int64_t> batch_rows;   ///< The batch bucket that standard and batch work runs in; else it is measured.
+  model::Precision precision = model::Precision::kFp32;
+  std::optional<int64_t> batch_rows;  ///< The batch bucket that standard and batch work runs in; else it is measured.
   std::array<int, kRequestClassCount> slots = {2, 1, 2};  ///< By class; 0 for a class that is not allowed.
   ClassRules class_rules;
   QueueRules queue_rules;

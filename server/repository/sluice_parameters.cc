@@ -28,13 +28,10 @@ std::vector<absl::string_view> Words(absl::string_view value) {
   return words;
 }
 
-absl::Status ParsePrecision(absl::string_view key, absl::string_view value) {
-  if (value == "fp32") return absl::OkStatus();
-  if (value == "tf32" || value == "fp16" || value == "bf16") {
-    return absl::UnimplementedError(
-        absl::StrCat("config.pbtxt: parameter '", key, "': precision ", value, " is not available; use fp32"));
-  }
-  return Bad(key, "fp32", value);
+absl::StatusOr<model::Precision> ParsePrecision(absl::string_view key, absl::string_view value) {
+  const std::optional<model::Precision> precision = model::ParsePrecision(value);
+  if (!precision) return Bad(key, "fp32, tf32, fp16 or bf16", value);
+  return *precision;
 }
 
 absl::StatusOr<RequestClass> ParseClass(absl::string_view key, absl::string_view value) {
@@ -100,7 +97,10 @@ absl::Status ParseSlots(absl::string_view key, absl::string_view value, SluicePa
 }
 
 absl::Status ParseOne(const std::string& key, absl::string_view value, SluiceParameters& result) {
-  if (key == "sluice.precision") return ParsePrecision(key, value);
+  if (key == "sluice.precision") {
+    SLUICE_ASSIGN_OR_RETURN(result.precision, ParsePrecision(key, value));
+    return absl::OkStatus();
+  }
   if (key == "sluice.slots") return ParseSlots(key, value, result);
   if (key == "sluice.default_class") {
     SLUICE_ASSIGN_OR_RETURN(result.default_class, ParseClass(key, value));

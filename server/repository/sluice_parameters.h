@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/request_class.h"
+#include "model/precision.h"
 #include "model_config.pb.h"
 
 namespace sluice::server {
@@ -26,6 +27,7 @@ struct SluiceParameters {
   std::vector<int64_t> buckets;               ///< Batch sizes, ascending; empty: not given.
   std::optional<int64_t> batch_rows;          ///< The bucket that standard and batch work runs in.
   std::array<std::optional<int>, kRequestClassCount> slots;
+  model::Precision precision = model::Precision::kFp32;
   std::vector<std::string> warnings;  ///< Keys of other servers, which change nothing.
 };
 

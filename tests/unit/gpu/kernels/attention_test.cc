@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/unit/gpu/kernels/kernel_harness.h"
+#include "tests/unit/gpu/kernels/half_harness.h"
 
 namespace sluice::gpu {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 /// Largest error, relative to 1 + the value, by type.
-double ToleranceOf(DataType type) { return type == DataType::kFp32 ? 1e-5 : 5e-3; }
+double ToleranceOf(DataType type) { return type == DataType::kFp32 ? 1e-5 : 4 * RoundingOf(type); }
 
 /// A problem with every number that the spans hold. A mask of BOOL is given as bytes.
 struct Case {
@@ -107,23 +107,38 @@ std::string Describe(const AttentionDescription& d) {
 }
 
 std::vector<GuardedBuffer> SpansOf(const Case& test) {
-  std::vector<GuardedBuffer> inputs = Inputs(test.q, test.k, test.v);
+  const DataType type = test.description.type;
+  std::vector<GuardedBuffer> inputs;
+  for (const auto* values : {&test.q, &test.k, &test.v}) inputs.push_back(BufferOf(type, *values));
   if (!test.bool_mask.empty()) inputs.push_back(GuardedBuffer::Of(test.bool_mask));
-  if (!test.mask.empty()) inputs.push_back(GuardedBuffer::Of(test.mask));
+  if (!test.mask.empty()) inputs.push_back(BufferOf(type, test.mask));
   return inputs;
 }
 
-/// Runs the case by every library that has a kernel for it, against the formula; false when none has.
-bool ExpectMatchesReference(const Case& test) {
+/// The same problem in another type, with its numbers rounded to it.
+Case In(DataType type, Case test) {
+  AttentionDescription& d = test.description;
+  if (d.mask.has_value() && d.mask_type == d.type) d.mask_type = type;
+  d.type = type;
+  for (auto* values : {&test.q, &test.k, &test.v, &test.mask}) *values = RoundedTo(type, *values);
+  return test;
+}
+
+/// Runs the case in every type by every library that has a kernel for it, against the formula; false when none has.
+bool ExpectMatchesReference(const Case& fp32) {
   Libraries libraries;
   bool ran = false;
-  const std::vector<double> expected = Reference(test);
-  for (const auto& [name, library] : libraries.all()) {
-    const absl::StatusOr<std::unique_ptr<Kernel>> kernel = library->PrepareAttention(test.description);
-    if (absl::IsUnimplemented(kernel.status())) continue;
-    ran = true;
-    ExpectNear(RunKernel<float>(kernel, SpansOf(test), expected.size()), expected, ToleranceOf(test.description.type),
-               name + " " + Describe(test.description));
+  for (const DataType type : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
+    const Case test = In(type, fp32);
+    std::vector<double> expected;
+    for (const auto& [name, library] : libraries.all()) {
+      const absl::StatusOr<std::unique_ptr<Kernel>> kernel = library->PrepareAttention(test.description);
+      if (absl::IsUnimplemented(kernel.status())) continue;
+      ran = true;
+      if (expected.empty()) expected = Reference(test);
+      ExpectNear(RunKernelOf(type, kernel, SpansOf(test), expected.size()), expected, ToleranceOf(type),
+                 name + " " + std::string(WireName(type)) + " " + Describe(test.description));
+    }
   }
   return ran;
 }

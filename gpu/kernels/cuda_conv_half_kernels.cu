@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+
+#include "gpu/cuda/cuda_launch.h"
+#include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_conv_half_kernels.h"
+#include "gpu/kernels/cuda_half.cuh"
+#include "gpu/kernels/cuda_loop.cuh"
+
+namespace sluice::gpu::cuda {
+namespace {
+
+constexpr int kPack = 8;  // Neighbouring channels of one thread, where their number allows: 16 bytes.
+
+template <class T, int kEach>
+struct alignas(sizeof(T) * kEach) Channels {
+  T values[kEach];
+};
+
+__device__ float Activate(const HalfActivation& activation, float x) {
+  switch (activation.kind) {
+    case Activation::kRelu:
+      return x < 0.0f ? 0.0f : x;
+    case Activation::kClip:
+      x = x < activation.low ? activation.low : x;
+      return x > activation.high ? activation.high : x;
+    case Activation::kSwish:
+      return x / (1.0f + __expf(-x));
+    default:
+      return x;
+  }
+}
+
+/// Where one output element begins in its image.
+struct Place {
+  int64_t image, y0, x0;
+};
+__device__ Place PlaceOf(const ConvShape& shape, const Divider& height, const Divider& width, int64_t pixel) {
+  int64_t x, y;
+  const int64_t rows = width.Divide(pixel, x);
+  const int64_t image = height.Divide(rows, y);
+  return {image, y * shape.strides[1] - shape.pads_begin[1], x * shape.strides[2] - shape.pads_begin[2]};
+}
+
+template <class T, int kEach>
+__global__ void __launch_bounds__(kBlockThreads)
+    Depthwise(const __grid_constant__ ConvShape shape, HalfActivation activation, Divider height, Divider width,
+              Divider groups, int64_t count, const T* input, const T* weights, const T* bias, const T* residual,
+              T* out) {
+  WaitForPrevious();
+  using Unit = Channels<T, kEach>;
+  const int64_t units = shape.channels / kEach;
+  for (int64_t i = GridThread(); i < count; i += GridStep()) {
+    int64_t unit;
+    const int64_t pixel = groups.Divide(i, unit);
+    const Place place = PlaceOf(shape, height, width, pixel);
+    const auto* image = reinterpret_cast<const Unit*>(input) + place.image * shape.input[1] * shape.input[2] * units;
+    float sums[kEach];
+    const Unit start = reinterpret_cast<const Unit*>(bias)[unit];
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) sums[k] = static_cast<float>(start.values[k]);
+    for (int64_t ky = 0; ky < shape.kernel[1]; ++ky) {
+      const int64_t y = place.y0 + ky * shape.dilations[1];
+      if (y < 0 || y >= shape.input[1]) continue;
+      for (int64_t kx = 0; kx < shape.kernel[2]; ++kx) {
+        const int64_t x = place.x0 + kx * shape.dilations[2];
+        if (x < 0 || x >= shape.input[2]) continue;
+        const Unit value = image[(y * shape.input[2] + x) * units + unit];
+        const Unit weight = reinterpret_cast<const Unit*>(weights)[(ky * shape.kernel[2] + kx) * units + unit];
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+          sums[k] = fmaf(static_cast<float>(value.values[k]), static_cast<float>(weight.values[k]), sums[k]);
+        }
+      }
+    }
+    Unit result;
+    Unit added = {};
+    if (residual != nullptr) added = reinterpret_cast<const Unit*>(residual)[i];
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      result.values[k] = static_cast<T>(Activate(activation, sums[k] + static_cast<float>(added.values[k])));
+    }
+    reinterpret_cast<Unit*>(out)[i] = result;
+  }
+}
+
+template <class T>
+__global__ void DirectHalf(const __grid_constant__ ConvShape shape, HalfActivation activation, Divider height,
+                           Divider width, Divider filters, int64_t count, const T* input, const T* weights,
+                           const T* bias, const T* residual, T* out) {
+  WaitForPrevious();
+  const int64_t group_channels = shape.channels / shape.groups, group_filters = shape.filters / shape.groups;
+  for (int64_t i = GridThread(); i < count; i += GridStep()) {
+    int64_t filter;
+    const int64_t pixel = filters.Divide(i, filter);
+    const Place place = PlaceOf(shape, height, width, pixel);
+    const T* image = input + place.image * shape.input[1] * shape.input[2] * shape.channels +
+                     filter / group_filters * group_channels;
+    const T* weight = weights + filter * shape.kernel[1] * shape.kernel[2] * group_channels;
+    float sum = static_cast<float>(bias[filter]);
+    for (int64_t ky = 0; ky < shape.kernel[1]; ++ky) {
+      const int64_t y = place.y0 + ky * shape.dilations[1];
+      for (int64_t kx = 0; kx < shape.kernel[2]; ++kx, weight += group_channels) {
+        const int64_t x = place.x0 + kx * shape.dilations[2];
+        if (y < 0 || y >= shape.input[1] || x < 0 || x >= shape.input[2]) continue;
+        const T* from = image + (y * shape.input[2] + x) * shape.channels;
+        for (int64_t c = 0; c < group_channels; ++c) {
+          sum = fmaf(static_cast<float>(from[c]), static_cast<float>(weight[c]), sum);
+        }
+      }
+    }
+    if (residual != nullptr) sum += static_cast<float>(residual[i]);
+    out[i] = static_cast<T>(Activate(activation, sum));
+  }
+}
+
+template <class T, int kEach>
+__global__ void ActivateAll(HalfActivation activation, int64_t count, T* out) {
+  WaitForPrevious();
+  using Unit = Channels<T, kEach>;
+  for (int64_t i = GridThread(); i < count; i += GridStep()) {
+    Unit unit = reinterpret_cast<const Unit*>(out)[i];
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      unit.values[k] = static_cast<T>(Activate(activation, static_cast<float>(unit.values[k])));
+    }
+    reinterpret_cast<Unit*>(out)[i] = unit;
+  }
+}
+
+template <class Body>
+absl::Status WithHalf(DataType type, const Body& body) {
+  return DispatchHalf(type, body, [] { return absl::InternalError("not a half"); });
+}
+
+template <class T, int kEach>
+absl::Status LaunchDepthwise(cudaStream_t stream, const ConvShape& shape, const HalfActivation& activation,
+                             const void* input, const void* weights, const void* bias, const void* residual,
+                             void* out) {
+  const int64_t units = shape.channels / kEach;
+  const int64_t count = shape.batch * shape.output[1] * shape.output[2] * units;
+  LaunchAfterPrevious(Depthwise<T, kEach>, BlocksFor(count), kBlockThreads, stream, shape, activation,
+                      Divider(shape.output[1]), Divider(shape.output[2]), Divider(units), count,
+                      static_cast<const T*>(input), static_cast<const T*>(weights), static_cast<const T*>(bias),
+                      static_cast<const T*>(residual), static_cast<T*>(out));
+  return SLUICE_CUDA_STATUS(cudaGetLastError());
+}
+
+}  // namespace
+
+absl::Status LoadDepthwise(int ordinal, DataType type) {
+  return WithHalf(type, [&](auto tag) {
+    SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, Depthwise<decltype(tag), 1>));
+    return LoadKernel(ordinal, Depthwise<decltype(tag), kPack>);
+  });
+}
+
+absl::Status SubmitDepthwise(cudaStream_t stream, DataType type, const ConvShape& shape,
+                             const HalfActivation& activation, const void* input, const void* weights, const void* bias,
+                             const void* residual, void* out) {
+  return WithHalf(type, [&](auto tag) {
+    using T = decltype(tag);
+    const auto launch = shape.channels % kPack == 0 ? LaunchDepthwise<T, kPack> : LaunchDepthwise<T, 1>;
+    return launch(stream, shape, activation, input, weights, bias, residual, out);
+  });
+}
+
+absl::Status LoadDirectHalf(int ordinal, DataType type) {
+  return WithHalf(type, [&](auto tag) { return LoadKernel(ordinal, DirectHalf<decltype(tag)>); });
+}
+
+absl::Status SubmitDirectHalf(cudaStream_t stream, DataType type, const ConvShape& shape,
+                              const HalfActivation& activation, const void* input, const void* weights,
+                              const void* bias, const void* residual, void* out) {
+  return WithHalf(type, [&](auto tag) {
+    using T = decltype(tag);
+    const int64_t count = shape.batch * shape.output[1] * shape.output[2] * shape.filters;
+    LaunchAfterPrevious(DirectHalf<T>, BlocksFor(count), kBlockThreads, stream, shape, activation,
+                        Divider(shape.output[1]), Divider(shape.output[2]), Divider(shape.filters), count,
+                        static_cast<const T*>(input), static_cast<const T*>(weights), static_cast<const T*>(bias),
+                        static_cast<const T*>(residual), static_cast<T*>(out));
+    return SLUICE_CUDA_STATUS(cudaGetLastError());
+  });
+}
+
+absl::Status LoadHalfActivation(int ordinal, DataType type) {
+  return WithHalf(type, [&](auto tag) {
+    SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, ActivateAll<decltype(tag), 1>));
+    return LoadKernel(ordinal, ActivateAll<decltype(tag), kPack>);
+  });
+}
+
+absl::Status SubmitHalfActivation(cudaStream_t stream, DataType type, const HalfActivation& activation, int64_t count,
+                                  void* out) {
+  return WithHalf(type, [&](auto tag) {
+    using T = decltype(tag);
+    if (count % kPack == 0) {
+      LaunchAfterPrevious(ActivateAll<T, kPack>, BlocksFor(count / kPack), kBlockThreads, stream, activation,
+                          count / kPack, static_cast<T*>(out));
+    } else {
+      LaunchAfterPrevious(ActivateAll<T, 1>, BlocksFor(count), kBlockThreads, stream, activation, count,
+                          static_cast<T*>(out));
+    }
+    return SLUICE_CUDA_STATUS(cudaGetLastError());
+  });
+}
+
+}  // namespace sluice::gpu::cuda
