@@ -11,6 +11,10 @@ import pathlib
 import re
 import sys
 
+# What a benchmark may see that is in one process with what it measures; never the wire.
+BENCH_INSIDE = ["base", "bench/common", "client", "gpu", "model", "server/execution", "server/metrics", "server/repository",
+                "server/scheduler", "server/config.h", "server/container_memory.h", "server/infer_request.h",
+                "server/response_pool.h", "server/served_model.h", "server/spin_budget.h"]
 # folder -> folders whose headers it may include. The longest matching folder decides.
 ALLOWED = {
     "base": ["base"],
@@ -25,10 +29,9 @@ ALLOWED = {
     "client": ["base", "client"],
     "examples": ["base", "client", "examples"],
     "bench": ["base", "bench", "client"],
-    # In one process with what it measures; never the wire.
-    "bench/pipeline": ["base", "bench/pipeline", "client", "gpu", "model", "server/execution", "server/metrics",
-                       "server/repository", "server/scheduler", "server/config.h", "server/container_memory.h",
-                       "server/infer_request.h", "server/response_pool.h", "server/served_model.h", "server/spin_budget.h"],
+    "bench/common": BENCH_INSIDE,
+    "bench/pipeline": [*BENCH_INSIDE, "bench/pipeline"],
+    "bench/plans": [*BENCH_INSIDE, "bench/plans"],
 }
 # Third-party header patterns -> folders that may include them.
 GUARDED = [

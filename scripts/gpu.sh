@@ -10,8 +10,11 @@ usage: scripts/gpu.sh bundle [BUILD]          put the programs of BUILD (default
                                               libc and CUDA's, and these scripts into build/gpu-bundle/bundle.tar.xz
        scripts/gpu.sh run [BUNDLE] [FLAGS]    on a machine with a GPU: unpack it and run the steps; one table at the end
        scripts/gpu.sh run --build DIR [FLAGS] the same with the programs of a build folder, without a bundle
+       scripts/gpu.sh run --steps torch       graph replay against PyTorch (eager and torch.compile), outputs checked; 4 min,
+                                              so only when named. --flags 'torch:--precision bf16 --networks resnet50,bert'
        scripts/gpu.sh run --help              the steps and their flags
-environment: PYTHON (default python3, or .venv/bin/python when it is there), with numpy, onnx and onnxruntime for the steps that generate or compare models
+environment: PYTHON (default python3, or .venv/bin/python when it is there), with numpy, onnx and onnxruntime for the steps that generate or compare models,
+  and the packages of scripts/export-requirements.txt for the step torch
 exit codes: 0 done, 1 a step failed, 2 usage
 HELP
 }

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "bench/pipeline/house.h"
+#include "bench/common/house.h"
 #include "gpu/device.h"
 #include "gpu/slot.h"
 #include "gpu/slot_pool.h"

@@ -16,7 +16,7 @@
 #include "base/mutex.h"
 #include "base/request_class.h"
 #include "base/thread.h"
-#include "bench/pipeline/house.h"
+#include "bench/common/house.h"
 #include "gpu/device.h"
 #include "server/infer_request.h"
 

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "bench/common/statistics.h"
 #include "bench/pipeline/bare.h"
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/phases.h"
-#include "bench/pipeline/statistics.h"
 
 namespace sluice::bench {
 namespace {
@@ -84,7 +84,7 @@ absl::Status Chain::RunLoad(double load, absl::Duration device_time, Time end) {
   both.neighbour_requests = settings_.neighbour_requests;
   both.warmup = settings_.warmup;
   both.length = settings_.phase;
-  ProgressLine progress(absl::StrFormat("chain at %g %%", load * 100));
+  ProgressLine progress(absl::StrFormat("pipeline: chain at %g %%", load * 100));
   Measured measured;
   Rounds rounds(house_.clock(), settings_.rounds, end);
   while (rounds.Next()) {

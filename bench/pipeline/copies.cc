@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "bench/common/statistics.h"
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/phases.h"
-#include "bench/pipeline/statistics.h"
 
 namespace sluice::bench {
 namespace {
@@ -62,7 +62,7 @@ absl::Status Direction::Run(House& house, Time end) {
   both.neighbour_requests = settings_.copies_requests;
   both.warmup = settings_.warmup;
   both.length = settings_.phase;
-  ProgressLine progress(in_ ? "copies in" : "copies out");
+  ProgressLine progress(in_ ? "pipeline: copies in" : "pipeline: copies out");
   Rounds rounds(house.clock(), settings_.rounds, end);
   while (rounds.Next()) {
     progress.Say(absl::StrCat("round ", rounds.number(), " of ", rounds.most()));

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "bench/common/statistics.h"
 #include "bench/pipeline/bare.h"
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/phases.h"
-#include "bench/pipeline/statistics.h"
 
 namespace sluice::bench {
 namespace {
@@ -70,7 +70,7 @@ absl::Status Cut::Run(absl::Duration limit) {
   SLUICE_RETURN_IF_ERROR(Load());
   SLUICE_ASSIGN_OR_RETURN(one_stream_, BareRunner::Create(house_, 1));
   SLUICE_ASSIGN_OR_RETURN(streams_, BareRunner::Create(house_, house_.config().batch_streams));
-  ProgressLine progress(absl::StrCat("cut, ", units_.served->name));
+  ProgressLine progress(absl::StrCat("pipeline: cut, ", units_.served->name));
   Rounds rounds(house_.clock(), settings_.rounds, house_.clock().Now() + limit);
   while (rounds.Next()) {
     progress.Say(absl::StrCat("round ", rounds.number(), " of ", rounds.most()));

@@ -4,7 +4,6 @@
 // What Sluice's lanes, gate, launcher and transfers do, measured in one process without gRPC.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -19,8 +18,6 @@
 
 namespace sluice::bench {
 namespace {
-
-enum ExitCode { kExitOk = 0, kExitFailed = 1, kExitUsage = 2 };
 
 struct Case {
   const char* name;
@@ -156,19 +153,6 @@ void Complete(Flags& flags, Settings& settings) {
   settings.server.unit_handover = absl::Microseconds(flags.unit_handover_us);
 }
 
-bool WriteJson(const std::string& path, const nlohmann::ordered_json& document) {
-  if (path.empty()) return true;
-  if (path == "-") {
-    std::cout << document.dump(2) << "\n";
-    return true;
-  }
-  std::ofstream file(path);
-  file << document.dump(2) << "\n";
-  if (file.flush()) return true;
-  std::cerr << "pipeline: cannot write '" << path << "'\n";
-  return false;
-}
-
 int RunCases(const Flags& flags, const Settings& settings) {
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   bool passed = true;
@@ -194,7 +178,7 @@ int RunCases(const Flags& flags, const Settings& settings) {
                                            {"rounds", settings.rounds},
                                            {"phase_seconds", flags.phase_seconds},
                                            {"cases", results}};
-  return WriteJson(flags.json_file, document) && passed ? kExitOk : kExitFailed;
+  return WriteJson("pipeline", flags.json_file, document) && passed ? kExitOk : kExitFailed;
 }
 
 int Run(int argc, char** argv) {

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "bench/common/house.h"
 #include "bench/pipeline/calls.h"
-#include "bench/pipeline/house.h"
 #include "bench/pipeline/report.h"
 
 namespace sluice::bench {

@@ -7,9 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-#include "absl/time/time.h"
-#include "base/clock.h"
+#include "bench/common/output.h"
 
 namespace sluice::bench {
 
@@ -59,41 +57,6 @@ class CaseReport {
   std::vector<std::pair<int, nlohmann::ordered_json>> rows_;  ///< With the number of the table.
   std::vector<Verdict> verdicts_;
   std::vector<std::string> notes_;
-};
-
-/// Says on standard error what is being done: one line that is written over on a terminal, one line for each step
-/// elsewhere.
-class ProgressLine {
- public:
-  explicit ProgressLine(std::string name);
-  ~ProgressLine();
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-  void Say(absl::string_view what);
-
- private:
-  const std::string name_;
-  const bool terminal_;
-};
-
-/// How many rounds a case runs: `most`, fewer when its time is over.
-class Rounds {
- public:
-  Rounds(const Clock& clock, int most, Time end) : clock_(clock), most_(most), end_(end) {}
-  /// True when another round is to be run, which is counted.
-  bool Next() {
-    if (done_ >= most_ || (done_ > 0 && clock_.Now() >= end_)) return false;
-    ++done_;
-    return true;
-  }
-  int number() const { return done_; }
-  int most() const { return most_; }
-
- private:
-  const Clock& clock_;
-  const int most_;
-  const Time end_;
-  int done_ = 0;
 };
 
 }  // namespace sluice::bench

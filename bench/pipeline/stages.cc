@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "bench/common/house.h"
+#include "bench/common/statistics.h"
 #include "bench/pipeline/bare.h"
 #include "bench/pipeline/calls.h"
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/house.h"
-#include "bench/pipeline/statistics.h"
 #include "server/execution/chrome_trace.h"
 #include "server/execution/micro_batch.h"
 
@@ -56,7 +56,7 @@ class Stages {
 absl::Status Stages::Run() {
   SLUICE_ASSIGN_OR_RETURN(one_stream_, BareRunner::Create(house_, 1));
   SLUICE_ASSIGN_OR_RETURN(streams_, BareRunner::Create(house_, house_.config().batch_streams));
-  ProgressLine progress("stages");
+  ProgressLine progress("pipeline: stages");
   progress.Say("warm-up");
   SLUICE_RETURN_IF_ERROR(RunRound(/*counts=*/false));
   Rounds rounds(house_.clock(), settings_.rounds, house_.clock().Now() + settings_.limit);

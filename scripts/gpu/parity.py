@@ -2,37 +2,15 @@
 # SPDX-FileCopyrightText: The Sluice Authors
 # SPDX-License-Identifier: Apache-2.0
 """Step parity: the small exported networks of tests/models, in every class, against ONNX Runtime on the CPU."""
-import json
 import pathlib
 import sys
 import tempfile
 
-import numpy as np
-
 import machine as machines
+from command_line import CommandLine
 
 sys.path.insert(0, str(machines.ROOT / "tests" / "models"))
 import parity  # noqa: E402: the path is set above
-
-
-class CommandLine:
-    """Asks by `sluice infer`, which is in the bundle."""
-
-    def __init__(self, machine, url):
-        self.machine, self.url = machine, url
-
-    def ask(self, model, values, request_class):
-        with tempfile.TemporaryDirectory(dir=self.machine.work) as folder:
-            flags = []
-            for name, value in values.items():
-                np.save(pathlib.Path(folder) / f"{name}.npy", value)
-                flags += ["--input", f"{name}={folder}/{name}.npy"]
-            done = self.machine.sluice("infer", "--url", self.url, "--model", model, *flags, "--class", request_class, "--json",
-                                       check=False)
-        if done.returncode != 0:
-            raise RuntimeError((done.stderr or done.stdout).strip() or f"exit {done.returncode}")
-        return {output["name"]: np.array(output["data"], np.float32).reshape(output["shape"])
-                for output in json.loads(done.stdout)["outputs"]}
 
 
 def in_precision(repository, models, precision, folder):

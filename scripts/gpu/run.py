@@ -11,6 +11,8 @@ steps, in the order they run:
   pipeline     lanes, gate and transfers without gRPC           cupti       legacy default stream and allocations
   trap         a kernel that kills the device                racecheck   hazards of our kernels in shared memory
   parity       exported networks against ONNX Runtime
+of a run of its own, so only when named:
+  torch        five networks against PyTorch, outputs and graph replay (needs torch, torchvision, transformers)
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
 import argparse
@@ -84,8 +86,10 @@ STEPS = {
     "parity": (script("parity.py"), 120), "load": (script("load.py"), 450),
     "copies": (script("copies.py"), 90), "overhead": (script("overhead.py"), 120),
     "pipeline": (script("pipeline.py"), 200), "cupti": (script("cupti.py"), 150),
-    "trap": (script("trap.py"), 90),
+    "trap": (script("trap.py"), 90), "torch": (script("torch_peer.py"), 560),
 }
+# Minutes on its own, and packages that the others do not need.
+ONLY_WHEN_NAMED = ("torch",)
 # Suites run with this environment and no Python in between.
 BARE = ("conformance", "kernels", "memcheck", "racecheck")
 NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap")
@@ -135,7 +139,8 @@ def show_log(log_path, passed, lines_of_failure):
 def parse_flags():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", required=True, help="an unpacked bundle, or a build folder")
-    parser.add_argument("--steps", default=",".join(STEPS), help="comma-separated (default: all)")
+    parser.add_argument("--steps", default=",".join(step for step in STEPS if step not in ONLY_WHEN_NAMED),
+                        help=f"comma-separated (default: all but {', '.join(ONLY_WHEN_NAMED)})")
     parser.add_argument("--devices", default="cuda:0", help="as the server's flag (default: %(default)s)")
     parser.add_argument("--models", help="folder of scripts/generate_gpu_models.sh; generated when left out")
     parser.add_argument("--small-models", action="store_true", help="generate shallow models, for a small machine")

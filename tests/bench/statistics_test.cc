@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: what bench/pipeline judges by. Method: numbers whose quantiles and ratios are known.
-#include "bench/pipeline/statistics.h"
+#include "bench/common/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -19,6 +19,7 @@ import onnxruntime
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
 import server_process  # noqa: E402: the path is set above
+from errors import norm_error, share_of_allowed  # noqa: E402: in this folder
 
 HEADER = ("model", "class", "rows", "output", "of allowed", "in norm", "planted", "")
 NORM_LIMITS = {"tf32": 2e-3, "fp16": 1e-2, "bf16": 1e-2}
@@ -58,15 +59,6 @@ class Client:
             tensors.append(tensor)
         reply = self.client.infer(model, tensors, headers={"sluice-class": request_class}, client_timeout=120)
         return {output.name: reply.as_numpy(output.name) for output in reply.get_response().outputs}
-
-
-def share_of_allowed(actual, expected):
-    allowed = 1e-3 * np.abs(expected) + 1e-4 * np.abs(expected).max()
-    return float(np.max(np.abs(actual - expected) / allowed))
-
-
-def norm_error(actual, expected):
-    return float(np.linalg.norm((actual - expected).ravel().astype(np.float64)) / np.linalg.norm(expected.ravel()))
 
 
 def compare(client, session, model, rows, request_class, seed, precision="fp32"):

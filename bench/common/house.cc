@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/pipeline/house.h"
+#include "bench/common/house.h"
 
 #include <algorithm>
 #include <utility>
@@ -74,6 +74,7 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
           server::SettingsOptions{.has_gpu = cuda(),
                                   .latency_slots = server::LatencyThreads(spin_, config_.request_threads)}));
   if (variant.uncut) settings.slots = {0, 0, settings.slots[static_cast<size_t>(RequestClass::kBatch)]};
+  if (variant.latency_only) settings.slots = {1, 0, 0};
   if (variant.batch_slots > 0) settings.slots[static_cast<size_t>(RequestClass::kBatch)] = variant.batch_slots;
   // A version each: the same model loaded again has counters of its own.
   ++last_model_id_;
@@ -81,8 +82,8 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
       *settings.MakeServedModel(ModelId(last_model_id_), static_cast<int64_t>(last_model_id_)));
   served->metrics = metrics_->AddModel(served->name, served->version, served->max_batch_size);
   server::InstanceOptions options;
-  options.batch_buckets = settings.batch_buckets.empty() ? std::vector<int64_t>{1} : settings.batch_buckets;
-  if (!variant.buckets.empty()) options.batch_buckets = variant.buckets;
+  options.batch_buckets = variant.buckets.empty() ? settings.batch_buckets : variant.buckets;
+  if (settings.batch_buckets.empty()) options.batch_buckets = {1};  // The model has no batch dimension.
   options.slot_counts = settings.slots;
   // Uncut: the very rows that are asked for, however long they take.
   options.batch_rows = variant.uncut ? options.batch_buckets.back() : settings.batch_rows;

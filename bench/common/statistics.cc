@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/pipeline/statistics.h"
+#include "bench/common/statistics.h"
 
 #include <algorithm>
 #include <cmath>

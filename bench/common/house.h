@@ -42,6 +42,7 @@ struct HouseModel {
 struct Variant {
   /// Each plan is one unit, so one graph, on a CUDA device; on the host a unit is one kernel. Batch class only.
   bool uncut = false;
+  bool latency_only = false;          ///< One slot of the latency class a plan, and none of the others.
   int batch_slots = 0;                ///< 0: as in config.pbtxt.
   std::vector<int64_t> buckets = {};  ///< Row counts, ascending, instead of those of config.pbtxt; empty: those.
 };

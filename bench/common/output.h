@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The Sluice Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+
+namespace sluice::bench {
+
+enum ExitCode { kExitOk = 0, kExitFailed = 1, kExitUsage = 2 };
+
+/// Rows as lines of text. Columns are shown in the order in which they first appear; what a row lacks is "-" there.
+std::string RenderTable(const std::vector<nlohmann::ordered_json>& rows);
+
+/// Writes what `program` measured to a file: nothing when `path` is empty, to standard output when it is "-". False,
+/// with a word on standard error, when it could not be written.
+bool WriteJson(absl::string_view program, const std::string& path, const nlohmann::ordered_json& document);
+
+/// Says on standard error what is being done: one line that is written over on a terminal, one line for each step
+/// elsewhere. `name` begins with the program's.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string name);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  void Say(absl::string_view what);
+
+ private:
+  const std::string name_;
+  const bool terminal_;
+};
+
+/// How many rounds a measurement runs: `most`, fewer when its time is over.
+class Rounds {
+ public:
+  Rounds(const Clock& clock, int most, Time end) : clock_(clock), most_(most), end_(end) {}
+  /// True when another round is to be run, which is counted.
+  bool Next() {
+    if (done_ >= most_ || (done_ > 0 && clock_.Now() >= end_)) return false;
+    ++done_;
+    return true;
+  }
+  int number() const { return done_; }
+  int most() const { return most_; }
+
+ private:
+  const Clock& clock_;
+  const int most_;
+  const Time end_;
+  int done_ = 0;
+};
+
+}  // namespace sluice::bench
