@@ -1,14 +1,21 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-// Attention (opset 23) written out: softmax(scale * Q K' + mask) V, head by head, of kernels that every backend has.
+// Attention (opset 23): softmax(scale * Q K' + mask) V, head by head. One kernel where the device has it, else written
+// out, of kernels that every backend has.
+#include "gpu/kernels/attention.h"
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gpu/kernels/elementwise.h"
+#include "gpu/kernels/features.h"
 #include "gpu/kernels/matmul.h"
 #include "gpu/kernels/movement.h"
 #include "gpu/kernels/softmax.h"
@@ -23,6 +30,7 @@ constexpr size_t kMask = 3;
 /// What the node asks for, with every number worked out.
 struct Problem {
   bool packed = false;  ///< [batch, length, heads * size] instead of [batch, heads, length, size].
+  bool merged = false;  ///< Packed, and Q, K and V are thirds of one value.
   int64_t batch = 0, q_heads = 0, kv_heads = 0, q_length = 0, kv_length = 0, size = 0, value_size = 0;
   float scale = 1;
   bool causal = false;
@@ -53,9 +61,12 @@ absl::StatusOr<Problem> ReadProblem(const NodeContext& context) {
     SLUICE_ASSIGN_OR_RETURN(p.kv_heads, context.Int("kv_num_heads", 0));
     p.q_length = q[1];
     p.kv_length = k[1];
-    p.size = HeadSize(q[2], p.q_heads);
-    p.value_size = HeadSize(v[2], p.kv_heads);
-    if (p.size < 0 || p.value_size < 0 || HeadSize(k[2], p.kv_heads) != p.size || v[1] != p.kv_length) {
+    p.merged = context.has_attribute(kMergedAttribute);
+    const int64_t shares = p.merged ? 3 : 1;
+    p.size = HeadSize(q[2], shares * p.q_heads);
+    p.value_size = HeadSize(v[2], shares * p.kv_heads);
+    if (p.size < 0 || p.value_size < 0 || HeadSize(k[2], shares * p.kv_heads) != p.size || v[1] != p.kv_length ||
+        (p.merged && p.q_heads != p.kv_heads)) {
       return Disagree(context);
     }
   } else {
@@ -120,9 +131,26 @@ class Writer {
   /// Input `i` as [batch, heads, length, size].
   absl::StatusOr<ValueIndex> Heads(size_t i, int64_t length, int64_t heads, int64_t size) {
     if (!p_.packed) return context_.input_index(i);
+    ValueIndex tokens = context_.input_index(i);
+    if (p_.merged) {
+      SLUICE_ASSIGN_OR_RETURN(tokens, Third(i, {p_.batch, length, heads * size}));
+    }
     const ValueIndex turned = context_.AddTemporary(kFloat, {p_.batch, heads, length, size});
-    SLUICE_RETURN_IF_ERROR(Swap(context_.input_index(i), {p_.batch, length, heads, size}, turned));
+    SLUICE_RETURN_IF_ERROR(Swap(tokens, {p_.batch, length, heads, size}, turned));
     return turned;
+  }
+
+  /// A third of the value that is Q, K and V.
+  absl::StatusOr<ValueIndex> Third(size_t i, const Shape& dims) {
+    const gpu::SliceDescription third{.type = kFloat,
+                                      .input = context_.dims(i),
+                                      .starts = {0, 0, static_cast<int64_t>(i) * dims[2]},
+                                      .steps = {1, 1, 1},
+                                      .output = dims};
+    SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareSlice(context_.device(), third));
+    const ValueIndex result = context_.AddTemporary(kFloat, dims);
+    context_.AddLaunch(std::move(kernel), {context_.input_index(i)}, {result});
+    return result;
   }
 
   absl::StatusOr<ValueIndex> Multiply(const gpu::MatMulDescription& product, ValueIndex a, ValueIndex b,
@@ -169,6 +197,44 @@ class Writer {
   const Shape score_dims_;
 };
 
+/// The problem as one kernel takes it; nothing where it is of another kind.
+std::optional<gpu::AttentionDescription> DescribeKernel(const NodeContext& context, const Problem& p) {
+  const bool alike = p.packed && p.q_heads == p.kv_heads && p.value_size == p.size;
+  if (!alike || std::min({p.batch, p.q_heads, p.q_length, p.kv_length, p.size}) < 1) return std::nullopt;
+  const int64_t token = p.q_heads * p.size, row = p.merged ? 3 * token : token;
+  gpu::AttentionDescription description{.batch = p.batch,
+                                        .heads = p.q_heads,
+                                        .queries = p.q_length,
+                                        .keys = p.kv_length,
+                                        .head_size = p.size,
+                                        .scale = p.scale,
+                                        .causal = p.causal,
+                                        .q_row = row,
+                                        .k_row = row,
+                                        .v_row = row,
+                                        .k_offset = p.merged ? token : 0,
+                                        .v_offset = p.merged ? 2 * token : 0};
+  if (context.has_input(kMask)) {
+    description.mask = context.dims(kMask);
+    description.mask_type = context.input(kMask).type;
+  }
+  return description;
+}
+
+/// Lowers to one kernel; false where the device has none for it.
+absl::StatusOr<bool> LowerToOne(LowerContext& context, const Problem& problem) {
+  if (!gpu::KernelFeaturesOf(context.device()).attention) return false;
+  const std::optional<gpu::AttentionDescription> description = DescribeKernel(context, problem);
+  if (!description.has_value()) return false;
+  absl::StatusOr<std::unique_ptr<gpu::Kernel>> kernel = gpu::PrepareAttention(context.device(), *description);
+  if (absl::IsUnimplemented(kernel.status())) return false;
+  SLUICE_RETURN_IF_ERROR(kernel.status());
+  std::vector<ValueIndex> inputs = {context.input_index(0), context.input_index(1), context.input_index(2)};
+  if (context.has_input(kMask)) inputs.push_back(context.input_index(kMask));
+  context.AddLaunch(*std::move(kernel), std::move(inputs), {context.output_index(0)});
+  return true;
+}
+
 }  // namespace
 
 absl::Status InferAttention(InferContext& context) {
@@ -194,7 +260,8 @@ absl::Status InferAttention(InferContext& context) {
 
 absl::Status LowerAttention(LowerContext& context) {
   SLUICE_ASSIGN_OR_RETURN(const Problem problem, ReadProblem(context));
-  return Writer(context, problem).Write();
+  SLUICE_ASSIGN_OR_RETURN(const bool lowered, LowerToOne(context, problem));
+  return lowered ? absl::OkStatus() : Writer(context, problem).Write();
 }
 
 }  // namespace sluice::model

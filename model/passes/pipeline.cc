@@ -25,6 +25,11 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   FuseGelu(graph);
   RemoveDeadCode(graph);  // So that what a fused node no longer reads does not count as a use.
   SLUICE_RETURN_IF_ERROR(HoistGather(graph, host));
+  if (features.attention) {
+    FuseAttention(graph);
+    CancelSwaps(graph);
+    MergeProducts(graph);
+  }
   FuseResidual(graph);
   FuseActivation(graph, features.matmul_gelu);
   if (features.conv_activations) FuseConvActivation(graph);
