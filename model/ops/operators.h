@@ -11,6 +11,12 @@ class LowerContext;
 
 // Shape rules and lowerings, by family; registry.cc says which operator uses which.
 
+// attention.cc
+/// On an Attention whose first three inputs are one value [batch, length, 3 * heads * size]: Q, K and V are its thirds.
+inline constexpr absl::string_view kMergedAttribute = "sluice.merged";
+absl::Status InferAttention(InferContext& context);
+absl::Status LowerAttention(LowerContext& context);
+
 // elementwise.cc
 absl::Status InferUnary(InferContext& context);
 absl::Status LowerUnary(LowerContext& context);
@@ -20,8 +26,6 @@ absl::Status InferBinary(InferContext& context);
 absl::Status InferComparison(InferContext& context);
 absl::Status LowerBinary(LowerContext& context);
 absl::Status LowerMod(LowerContext& context);
-absl::Status InferAttention(InferContext& context);
-absl::Status LowerAttention(LowerContext& context);
 absl::Status InferIsNan(InferContext& context);
 absl::Status LowerIsNan(LowerContext& context);
 absl::Status InferVariadic(InferContext& context);

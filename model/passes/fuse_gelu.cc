@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "model/ops/registry.h"
+#include "model/passes/graph_index.h"
 #include "model/passes/passes.h"
 
 namespace sluice::model {
@@ -20,7 +20,7 @@ constexpr int kMaxDepth = 6;
 
 class GeluMatcher {
  public:
-  explicit GeluMatcher(const Graph& graph) : graph_(graph), producers_(graph.Producers()) {}
+  explicit GeluMatcher(const Graph& graph) : graph_(graph), index_(graph) {}
 
   struct Match {
     ValueIndex input = kNoValue;
@@ -37,10 +37,11 @@ class GeluMatcher {
       const ValueIndex x = factors[side];
       const std::optional<ValueIndex> curve = Other(factors[1 - side], "Add", 1.0);
       if (!curve.has_value()) continue;
-      if (const Node* erf = Producer(*curve, "Erf"); erf != nullptr && IsScaled(erf->inputs[0], x, std::sqrt(0.5))) {
+      if (const Node* erf = index_.Producer(*curve, "Erf");
+          erf != nullptr && IsScaled(erf->inputs[0], x, std::sqrt(0.5))) {
         return Match{x, false};
       }
-      if (const Node* tanh = Producer(*curve, "Tanh"); tanh != nullptr && IsTanhArgument(tanh->inputs[0], x)) {
+      if (const Node* tanh = index_.Producer(*curve, "Tanh"); tanh != nullptr && IsTanhArgument(tanh->inputs[0], x)) {
         return Match{x, true};
       }
     }
@@ -50,26 +51,12 @@ class GeluMatcher {
  private:
   static bool IsNear(double a, double b) { return std::fabs(a - b) <= kTolerance * std::fabs(b); }
 
-  std::optional<double> Number(ValueIndex index) const {
-    const Value& value = graph_.value(index);
-    if (!value.is_constant || value.type != DataType::kFp32 || value.bytes.size() != sizeof(float)) return std::nullopt;
-    float number;
-    std::memcpy(&number, value.bytes.data(), sizeof(number));
-    return number;
-  }
-
-  const Node* Producer(ValueIndex value, absl::string_view name) const {
-    if (value == kNoValue || producers_[static_cast<size_t>(value)] < 0) return nullptr;
-    const Node& node = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(value)])];
-    return node.entry->name == name ? &node : nullptr;
-  }
-
   /// The operand of a commutative node beside a given constant.
   std::optional<ValueIndex> Other(ValueIndex value, absl::string_view name, double constant) const {
-    const Node* node = Producer(value, name);
+    const Node* node = index_.Producer(value, name);
     if (node == nullptr) return std::nullopt;
     for (const size_t side : {size_t{0}, size_t{1}}) {
-      const std::optional<double> number = Number(node->inputs[side]);
+      const std::optional<double> number = ScalarOf(graph_, node->inputs[side]);
       if (number.has_value() && IsNear(*number, constant)) return node->inputs[1 - side];
     }
     return std::nullopt;
@@ -78,17 +65,17 @@ class GeluMatcher {
   /// Collects the factors of a tree of products; scalar constants, also as divisors, go into `scale`.
   bool Flatten(const Node& node, int depth, std::vector<ValueIndex>& factors, double& scale) const {
     for (const ValueIndex input : node.inputs) {
-      if (const std::optional<double> number = Number(input)) {
+      if (const std::optional<double> number = ScalarOf(graph_, input)) {
         scale *= *number;
         continue;
       }
-      const Node* inner = depth < kMaxDepth ? Producer(input, "Mul") : nullptr;
+      const Node* inner = depth < kMaxDepth ? index_.Producer(input, "Mul") : nullptr;
       if (inner != nullptr) {
         if (!Flatten(*inner, depth + 1, factors, scale)) return false;
         continue;
       }
-      const Node* quotient = depth < kMaxDepth ? Producer(input, "Div") : nullptr;
-      const std::optional<double> divisor = quotient == nullptr ? std::nullopt : Number(quotient->inputs[1]);
+      const Node* quotient = depth < kMaxDepth ? index_.Producer(input, "Div") : nullptr;
+      const std::optional<double> divisor = quotient == nullptr ? std::nullopt : ScalarOf(graph_, quotient->inputs[1]);
       if (divisor.has_value()) {
         scale /= *divisor;
         factors.push_back(quotient->inputs[0]);
@@ -103,19 +90,19 @@ class GeluMatcher {
   /// True when `value` is x times `factor`.
   bool IsScaled(ValueIndex value, ValueIndex x, double factor) const {
     if (const std::optional<ValueIndex> other = Other(value, "Mul", factor)) return *other == x;
-    const Node* quotient = Producer(value, "Div");
+    const Node* quotient = index_.Producer(value, "Div");
     if (quotient == nullptr || quotient->inputs[0] != x) return false;
-    const std::optional<double> divisor = Number(quotient->inputs[1]);
+    const std::optional<double> divisor = ScalarOf(graph_, quotient->inputs[1]);
     return divisor.has_value() && IsNear(*divisor, 1 / factor);
   }
 
   bool IsTanhArgument(ValueIndex value, ValueIndex x) const {
     const std::optional<ValueIndex> sum = Other(value, "Mul", std::sqrt(2 / 3.14159265358979323846));
     if (!sum.has_value()) return false;
-    const Node* add = Producer(*sum, "Add");
+    const Node* add = index_.Producer(*sum, "Add");
     if (add == nullptr) return false;
     for (const size_t side : {size_t{0}, size_t{1}}) {
-      const Node* product = Producer(add->inputs[1 - side], "Mul");
+      const Node* product = index_.Producer(add->inputs[1 - side], "Mul");
       if (add->inputs[side] != x || product == nullptr) continue;
       std::vector<ValueIndex> factors;
       double scale = 1;
@@ -127,14 +114,14 @@ class GeluMatcher {
   }
 
   bool IsCube(ValueIndex value, ValueIndex x) const {
-    const Node* power = Producer(value, "Pow");
+    const Node* power = index_.Producer(value, "Pow");
     if (power == nullptr || power->inputs[0] != x) return false;
-    const std::optional<double> exponent = Number(power->inputs[1]);
+    const std::optional<double> exponent = ScalarOf(graph_, power->inputs[1]);
     return exponent.has_value() && *exponent == 3;
   }
 
   const Graph& graph_;
-  const std::vector<int> producers_;
+  const GraphIndex index_;
 };
 
 }  // namespace

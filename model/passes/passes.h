@@ -39,6 +39,20 @@ void FuseGelu(Graph& graph);
 /// than what is gathered from it. Needs shapes.
 absl::Status HoistGather(Graph& graph, gpu::Device& host);
 
+/// Attention written out, as exporters spell it, becomes one Attention node on packed tokens, [batch, length, heads *
+/// size], and so do Attention nodes whose operands and result are turned to heads and back around them. For devices
+/// with a kernel for those. Needs shapes; after FuseBias.
+void FuseAttention(Graph& graph);
+
+/// A product of each row with constants computes the same with the rows in another order: two Transposes that swap the
+/// first two dimensions before it and back after it vanish. (Torch's multi-head attention has them.) Needs shapes.
+void CancelSwaps(Graph& graph);
+
+/// The products that give one Attention its Q, K and V, of one input and with constant weights, become one, with their
+/// weights side by side. For devices whose attention takes those in one value. Needs shapes; after FuseBias, before
+/// FuseActivation.
+void MergeProducts(Graph& graph);
+
 /// An Add of a constant becomes the bias of the convolution or matrix product before it. Needs shapes.
 void FuseBias(Graph& graph);
 

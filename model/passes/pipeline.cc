@@ -26,6 +26,11 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   FuseGelu(graph);
   RemoveDeadCode(graph);  // So that what a fused node no longer reads does not count as a use.
   SLUICE_RETURN_IF_ERROR(HoistGather(graph, host));
+  if (features.attention || half) {  // Devices with halves have it for them.
+    FuseAttention(graph);
+    CancelSwaps(graph);
+    MergeProducts(graph);
+  }
   FuseResidual(graph, /*products=*/half);
   FuseActivation(graph, features.matmul_gelu && !half);
   if (features.conv_activations || half) FuseConvActivation(graph);
