@@ -22,7 +22,8 @@ std::string Cell(const nlohmann::ordered_json& row, const std::string& column) {
   if (found->is_string()) return found->get<std::string>();
   if (!found->is_number_float()) return found->dump();
   const double value = found->get<double>();
-  return absl::StrFormat(std::abs(value) < 10 ? "%.3f" : std::abs(value) < 1000 ? "%.1f" : "%.0f", value);
+  const int digits = std::abs(value) < 10 ? 3 : std::abs(value) < 1000 ? 1 : 0;
+  return absl::StrFormat("%.*f", digits, value);
 }
 
 }  // namespace
