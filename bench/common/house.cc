@@ -88,6 +88,7 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
   // Uncut: the very rows that are asked for, however long they take.
   options.batch_rows = variant.uncut ? options.batch_buckets.back() : settings.batch_rows;
   options.unit_limit = config_.unit_limit;
+  options.plan.precision = settings.precision;
   options.plan.unit_target = variant.uncut ? absl::Hours(1) : config_.unit_target;
   lanes_->CompletePlanOptions(options.plan);
   gpu::Device& host = folding_device_ != nullptr ? *folding_device_ : device();

@@ -151,42 +151,67 @@ bool IsGlobal(const Spatial& s) {
   return true;
 }
 
-/// One output for every thread, of neighbouring channels. Images in two dimensions, the first of the shape's is 1.
-template <class T, bool kIsMax>
-__global__ void PoolChannelsLast(const __grid_constant__ PoolShape<int64_t> s, Divider channels, int64_t channel_count,
-                                 const T* input, T* output) {
+constexpr int kPack = 8;  // Neighbouring channels of one thread, where their number allows: 16 bytes of halves.
+
+template <class T, int kEach>
+struct alignas(sizeof(T) * kEach) Channels {
+  T values[kEach];
+};
+
+/// One place of the output for every thread, in kEach channels. Images in two dimensions, the first of the shape's
+/// is 1. `units` of kEach channels make a place; count is of units.
+template <class T, bool kIsMax, int kEach>
+__global__ void PoolChannelsLast(const __grid_constant__ PoolShape<int32_t> s, Divider units, int32_t unit_count,
+                                 int64_t count, const T* input, T* output) {
   WaitForPrevious();
-  for (int64_t i = GridThread(); i < s.count; i += GridStep()) {
-    int64_t channel, place[3];
-    int64_t image = channels.Divide(i, channel);
+  using Unit = Channels<T, kEach>;
+  for (int64_t i = GridThread(); i < count; i += GridStep()) {
+    int64_t unit, place[3];
+    int64_t image = units.Divide(i, unit);
     for (int dim = 2; dim >= 1; --dim) image = s.output[dim].Divide(image, place[dim]);
-    const Cover<int64_t> y = CoverOf(s, 1, place[1]);
-    const Cover<int64_t> x = CoverOf(s, 2, place[2]);
-    const T* from = input + image * s.input[1] * s.input[2] * channel_count + channel;
-    float total = kIsMax ? kLowest<float> : 0.0f;
-    for (int64_t b = 0; b < y.count; ++b) {
-      for (int64_t c = 0; c < x.count; ++c) {
-        const int64_t at = (y.first + b * s.dilations[1]) * s.input[2] + x.first + c * s.dilations[2];
-        const auto value = static_cast<float>(from[at * channel_count]);
-        total = kIsMax ? Larger{}(total, value) : total + value;
+    const Cover<int32_t> y = CoverOf(s, 1, static_cast<int32_t>(place[1]));
+    const Cover<int32_t> x = CoverOf(s, 2, static_cast<int32_t>(place[2]));
+    const auto* from = reinterpret_cast<const Unit*>(input) + image * s.input[1] * s.input[2] * unit_count + unit;
+    float totals[kEach];
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) totals[k] = kIsMax ? kLowest<float> : 0.0f;
+    for (int32_t b = 0; b < y.count; ++b) {
+      for (int32_t c = 0; c < x.count; ++c) {
+        const int64_t at = int64_t{y.first + b * s.dilations[1]} * s.input[2] + x.first + c * s.dilations[2];
+        const Unit value = from[at * unit_count];
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+          const auto number = static_cast<float>(value.values[k]);
+          totals[k] = kIsMax ? Larger{}(totals[k], number) : totals[k] + number;
+        }
       }
     }
-    if constexpr (!kIsMax) total /= static_cast<float>(y.divisor * x.divisor);
-    output[i] = static_cast<T>(total);
+    Unit result;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if constexpr (!kIsMax) totals[k] /= static_cast<float>(y.divisor) * static_cast<float>(x.divisor);
+      result.values[k] = static_cast<T>(totals[k]);
+    }
+    reinterpret_cast<Unit*>(output)[i] = result;
   }
 }
 
-template <class T, bool kIsMax>
+template <class T, bool kIsMax, int kEach>
 PreparedKernel MakePoolChannelsLast(int ordinal, std::string name, int64_t planes, int64_t channels, const Spatial& s,
                                     bool count_include_pad) {
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, PoolChannelsLast<T, kIsMax>));
-  const PoolShape<int64_t> shape = ShapeOf<int64_t>(planes, s, count_include_pad);
+  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, PoolChannelsLast<T, kIsMax, kEach>));
+  const PoolShape<int32_t> shape = ShapeOf<int32_t>(planes, s, count_include_pad);
   const int64_t input_count = planes * s.input[0] * s.input[1] * s.input[2];
+  const int64_t units = channels / kEach;
   return MakeLaunchKernel(
       std::move(name), {BytesOf<T>(input_count), BytesOf<T>(shape.count)},
-      [shape, channels, divider = Divider(channels)](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-        LaunchAfterPrevious(PoolChannelsLast<T, kIsMax>, BlocksFor(shape.count), kBlockThreads, stream, shape, divider,
-                            channels, Elements<const T>(args, 0), Elements<T>(args, 1));
+      [shape, units, divider = Divider(units)](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+        if (!IsAligned(args.spans[0].data, 16) || !IsAligned(args.spans[1].data, 16)) {
+          return absl::InternalError("pooling: spans do not begin on 16 bytes");
+        }
+        const int64_t count = shape.count / kEach;
+        LaunchAfterPrevious(PoolChannelsLast<T, kIsMax, kEach>, BlocksFor(count), kBlockThreads, stream, shape, divider,
+                            static_cast<int32_t>(units), count, Elements<const T>(args, 0), Elements<T>(args, 1));
         return SLUICE_CUDA_STATUS(cudaGetLastError());
       });
 }
@@ -203,9 +228,17 @@ PreparedKernel CudaKernelLibrary::PreparePool(const PoolDescription& description
     if (description.input.size() != 4 || !IsHalfType(description.type)) {
       return absl::UnimplementedError("the CUDA backend pools images of FP16 and BF16 with the channels last only");
     }
+    const Spatial images = PadToThree(geometry.spatial);
+    const int64_t channels = description.input[1];
+    if (!IsSmall(images) || channels > (1 << 30)) {
+      return absl::UnimplementedError(absl::StrCat("pooling: ", DimsToString(description.input), " is too large"));
+    }
     const auto prepare = [&](auto tag) {
-      const auto make = is_max ? MakePoolChannelsLast<decltype(tag), true> : MakePoolChannelsLast<decltype(tag), false>;
-      return make(ordinal_, name, geometry.planes, description.input[1], PadToThree(geometry.spatial), pads);
+      using T = decltype(tag);
+      const bool packs = channels % kPack == 0;
+      const auto make = is_max ? (packs ? MakePoolChannelsLast<T, true, kPack> : MakePoolChannelsLast<T, true, 1>)
+                               : (packs ? MakePoolChannelsLast<T, false, kPack> : MakePoolChannelsLast<T, false, 1>);
+      return make(ordinal_, name, geometry.planes, channels, images, pads);
     };
     return DispatchHalf(description.type, prepare, [&]() -> PreparedKernel { return prepare(__half{}); });
   }

@@ -56,7 +56,8 @@ absl::StatusOr<StridedWalk> MakeBinaryWalk(const BinaryDescription& description)
   SLUICE_RETURN_IF_ERROR(ElementCount(description.b).status());
   SLUICE_ASSIGN_OR_RETURN(const Dims output, BroadcastDims(description.a, description.b));
   SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(output));
-  const bool floating = description.type == DataType::kFp32 || description.type == DataType::kFp64;
+  const bool floating = description.type == DataType::kFp32 || description.type == DataType::kFp64 ||
+                        description.type == DataType::kFp16 || description.type == DataType::kBf16;
   if (description.activation != Activation::kNone && (!floating || description.kind >= BinaryKind::kEqual)) {
     return absl::InvalidArgumentError("an activation follows arithmetic on floating types only");
   }

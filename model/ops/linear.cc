@@ -149,8 +149,9 @@ absl::Status LowerConv(LowerContext& context) {
   description.packed_weights = context.pool();
   std::vector<ValueIndex> inputs = {context.input_index(0)};
   if (description.residual) inputs.push_back(context.input_index(kConvResidual));
-  // One of the two may be the same in both orders, and then says nothing.
-  description.channels_last = context.input(0).channels_last || context.output(0).channels_last;
+  // One of the two may be the same in both orders, and then says nothing. Halves have no other order.
+  description.channels_last =
+      context.input(0).channels_last || context.output(0).channels_last || description.type != DataType::kFp32;
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareConv(context.device(), description));
   const std::vector<size_t> in_place(description.residual ? 1 : 0, 1);  // The residual is the second span.
   context.AddLaunch(std::move(kernel), std::move(inputs), {context.output_index(0)}, in_place);
