@@ -112,6 +112,22 @@ __device__ float MaskAt(const AttentionShape& shape, const void* mask, int64_t o
   return static_cast<float>(static_cast<const T*>(mask)[offset]) * kLog2E;
 }
 
+/// 2^x; the hardware's own instruction, within 2 units of the last place.
+__device__ float Exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// What a key adds to every score: minus infinity behind the last one, and the mask where it is the same for all
+/// queries.
+template <class T>
+__device__ float KeyBias(const AttentionShape& shape, const void* mask, int64_t mask_offset, int key) {
+  if (key >= shape.keys) return -INFINITY;
+  if (shape.mask_kind == MaskKind::kNone || shape.mask_query != 0) return 0.0f;
+  return MaskAt<T>(shape, mask, mask_offset + key * shape.mask_key);
+}
+
 /// A block: kWarps * 16 queries (blockIdx.x) of one head (blockIdx.y) of one batch element (blockIdx.z). kSize is the
 /// head size rounded up. Threads of a warp hold, of each 16 x 8 result, the rows lane / 4 and lane / 4 + 8, columns
 /// lane % 4 * 2 and the next.
@@ -119,46 +135,60 @@ template <class T, int kSize, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) Attention(const __grid_constant__ AttentionShape shape, const T* q,
                                                            const T* k, const T* v, const void* mask, T* out) {
   WaitForPrevious();
-  constexpr int kThreads = kWarps * kWarp;
-  constexpr int kStages = kSize <= 64 ? 2 : 1;  // What fits into 48 KiB.
+  constexpr int kThreads = kWarps * kWarp, kBlockQueries = kWarps * kWarpQueries;
+  // What fits into 48 KiB: two tiles of keys and values and the queries beside them, or one, whose place the queries
+  // take first.
+  constexpr bool kRoomy = kSize <= 64;
+  constexpr int kStages = kRoomy ? 2 : 1;
   constexpr int kDepthSteps = kSize / 16, kKeySteps = kKeyTile / 16, kScoreTiles = kKeyTile / 8, kOutTiles = kSize / 8;
   __shared__ alignas(16) T k_tiles[kStages][kKeyTile][kSize + kChunk];
   __shared__ alignas(16) T v_tiles[kStages][kKeyTile][kSize + kChunk];
+  __shared__ alignas(16) T q_tile_beside[kRoomy ? kBlockQueries : 1][kSize + kChunk];
+  __shared__ alignas(8) float key_biases[kStages][kKeyTile];
+  static_assert(kBlockQueries <= kKeyTile);
+  auto* const q_tile = kRoomy ? q_tile_beside : k_tiles[0];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t batch = blockIdx.z, head = blockIdx.y;
-  const int first_query = static_cast<int>(blockIdx.x) * kWarps * kWarpQueries;
+  const int first_query = static_cast<int>(blockIdx.x) * kBlockQueries;
   const T* const queries = q + shape.q_offset + batch * shape.queries * shape.q_row + head * shape.head_size;
   const T* const keys = k + shape.k_offset + batch * shape.keys * shape.k_row + head * shape.head_size;
   const T* const values = v + shape.v_offset + batch * shape.keys * shape.v_row + head * shape.head_size;
-
-  // The queries go through the memory of the keys into registers.
-  uint32_t q_parts[kDepthSteps][4];
-  static_assert(kWarps * kWarpQueries <= kKeyTile);
-  FetchTile<T, kSize, kThreads>(k_tiles[0], queries, shape.q_row, first_query, kWarps * kWarpQueries, shape.queries,
-                                shape.head_size);
-  CommitFetch();
-  WaitForFetch<0>();
-  __syncthreads();
-#pragma unroll
-  for (int d = 0; d < kDepthSteps; ++d) {
-    LoadMatrices(q_parts[d], &k_tiles[0][warp * kWarpQueries + lane % 16][d * 16 + lane / 16 * kChunk]);
-  }
-  __syncthreads();
+  const int64_t mask_offset = batch * shape.mask_batch + head * shape.mask_head;
 
   // Causal: keys behind the block's last query are seen by nobody.
-  const int last_query = min(first_query + kWarps * kWarpQueries, shape.queries) - 1;
+  const int last_query = min(first_query + kBlockQueries, shape.queries) - 1;
   const int key_count = shape.causal ? min(shape.keys, last_query + 1) : shape.keys;
   const int tiles = (key_count + kKeyTile - 1) / kKeyTile;
   const auto fetch = [&](int tile) {
     if (tile < tiles) {
-      FetchTile<T, kSize, kThreads>(k_tiles[tile % kStages], keys, shape.k_row, tile * kKeyTile, kKeyTile, shape.keys,
-                                    shape.head_size);
-      FetchTile<T, kSize, kThreads>(v_tiles[tile % kStages], values, shape.v_row, tile * kKeyTile, kKeyTile, shape.keys,
-                                    shape.head_size);
+      const int stage = tile % kStages, first = tile * kKeyTile;
+      FetchTile<T, kSize, kThreads>(k_tiles[stage], keys, shape.k_row, first, kKeyTile, shape.keys, shape.head_size);
+      FetchTile<T, kSize, kThreads>(v_tiles[stage], values, shape.v_row, first, kKeyTile, shape.keys, shape.head_size);
+      for (int i = static_cast<int>(threadIdx.x); i < kKeyTile; i += kThreads) {
+        key_biases[stage][i] = KeyBias<T>(shape, mask, mask_offset, first + i);
+      }
     }
     CommitFetch();
   };
-  for (int stage = 0; stage < kStages; ++stage) fetch(stage);
+  FetchTile<T, kSize, kThreads>(q_tile, queries, shape.q_row, first_query, kBlockQueries, shape.queries,
+                                shape.head_size);
+  if constexpr (!kRoomy) {
+    CommitFetch();
+    WaitForFetch<0>();
+  } else {
+    for (int stage = 0; stage < kStages; ++stage) fetch(stage);  // The queries go with the first.
+    WaitForFetch<kStages - 1>();
+  }
+  __syncthreads();
+  uint32_t q_parts[kDepthSteps][4];
+#pragma unroll
+  for (int d = 0; d < kDepthSteps; ++d) {
+    LoadMatrices(q_parts[d], &q_tile[warp * kWarpQueries + lane % 16][d * 16 + lane / 16 * kChunk]);
+  }
+  if constexpr (!kRoomy) {
+    __syncthreads();
+    fetch(0);
+  }
 
   float sums[kOutTiles][4] = {};
   float largest[2] = {-INFINITY, -INFINITY}, weight_sums[2] = {};
@@ -168,6 +198,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) Attention(const __grid_constant
     __syncthreads();
     const auto& k_tile = k_tiles[tile % kStages];
     const auto& v_tile = v_tiles[tile % kStages];
+    const auto& key_bias = key_biases[tile % kStages];
     float scores[kScoreTiles][4] = {};
 #pragma unroll
     for (int d = 0; d < kDepthSteps; ++d) {
@@ -180,32 +211,35 @@ __global__ void __launch_bounds__(kWarps* kWarp) Attention(const __grid_constant
         MultiplyAdd<T>(scores[n + 1], q_parts[d], b[2], b[3]);
       }
     }
-    float tile_largest[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) {
+      const float2 bias = *reinterpret_cast<const float2*>(&key_bias[n * 8 + lane % 4 * 2]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = tile * kKeyTile + n * 8 + lane % 4 * 2 + i % 2;
-        const int row = rows[i / 2];
-        float score = scores[n][i] * shape.scale;
-        const bool seen = key < shape.keys && row < shape.queries && (!shape.causal || key <= row);
-        if (shape.mask_kind != MaskKind::kNone && seen) {
-          score += MaskAt<T>(
-              shape, mask,
-              batch * shape.mask_batch + head * shape.mask_head + row * shape.mask_query + key * shape.mask_key);
+      for (int i = 0; i < 4; ++i) scores[n][i] = fmaf(scores[n][i], shape.scale, i % 2 == 0 ? bias.x : bias.y);
+    }
+    if (shape.causal || shape.mask_query != 0) {
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int key = tile * kKeyTile + n * 8 + lane % 4 * 2 + i % 2, row = rows[i / 2];
+          if (shape.causal && key > row) scores[n][i] = -INFINITY;
+          if (shape.mask_query != 0 && key < shape.keys && row < shape.queries) {
+            scores[n][i] += MaskAt<T>(shape, mask, mask_offset + row * shape.mask_query + key * shape.mask_key);
+          }
         }
-        scores[n][i] = seen ? score : -INFINITY;
-        tile_largest[i / 2] = fmaxf(tile_largest[i / 2], scores[n][i]);
       }
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      float now = largest[half];
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) now = fmaxf(now, fmaxf(scores[n][half * 2], scores[n][half * 2 + 1]));
       for (int distance = 1; distance < 4; distance *= 2) {
-        tile_largest[half] = fmaxf(tile_largest[half], __shfl_xor_sync(kAllLanes, tile_largest[half], distance));
+        now = fmaxf(now, __shfl_xor_sync(kAllLanes, now, distance));
       }
-      const float now = fmaxf(largest[half], tile_largest[half]);
       // A row that has seen nothing yet stays at zero.
-      const float correction = largest[half] == -INFINITY ? 0.0f : exp2f(largest[half] - now);
+      const float correction = largest[half] == -INFINITY ? 0.0f : Exp2(largest[half] - now);
       const float base = now == -INFINITY ? 0.0f : now;
       weight_sums[half] *= correction;
 #pragma unroll
@@ -217,7 +251,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) Attention(const __grid_constant
       for (int n = 0; n < kScoreTiles; ++n) {
 #pragma unroll
         for (int i = half * 2; i < half * 2 + 2; ++i) {
-          scores[n][i] = exp2f(scores[n][i] - base);
+          scores[n][i] = Exp2(scores[n][i] - base);
           weight_sums[half] += scores[n][i];
         }
       }
@@ -247,7 +281,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) Attention(const __grid_constant
       weight_sums[half] += __shfl_xor_sync(kAllLanes, weight_sums[half], distance);
     }
     if (rows[half] >= shape.queries) continue;
-    const float factor = weight_sums[half] > 0.0f ? 1.0f / weight_sums[half] : weight_sums[half];  // NaN stays
+    const float factor = weight_sums[half] > 0.0f ? 1.0f / weight_sums[half] : weight_sums[half];  // NaN stays NaN.
     T* const to = out + (batch * shape.queries + rows[half]) * shape.out_row + head * shape.head_size;
 #pragma unroll
     for (int n = 0; n < kOutTiles; ++n) {

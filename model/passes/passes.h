@@ -28,6 +28,9 @@ void RemoveIdentities(Graph& graph);
 /// Multiplies a BatchNormalization's scale and shift into the weights and bias of the convolution before it.
 absl::Status FoldBatchNorm(Graph& graph);
 
+/// Nodes that compute the same of the same become one, such as the mask that every layer makes of its own.
+void MergeEqualNodes(Graph& graph);
+
 /// Product of a one-hot matrix (Equal against 0, 1, 2 ..., then Cast) and a constant: a Gather of the constant's rows,
 /// and a row of zeros for indices outside. Needs shapes.
 absl::Status FuseOneHot(Graph& graph);
@@ -52,6 +55,10 @@ void CancelSwaps(Graph& graph);
 /// weights side by side. For devices whose attention takes those in one value. Needs shapes; after FuseBias, before
 /// FuseActivation.
 void MergeProducts(Graph& graph);
+
+/// A mask of 0 and minus infinity that an Attention adds becomes the truth values it was chosen by, without those that
+/// are true everywhere.
+void SimplifyMasks(Graph& graph);
 
 /// An Add of a constant becomes the bias of the convolution or matrix product before it. Needs shapes.
 void FuseBias(Graph& graph);

@@ -21,6 +21,7 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   SLUICE_RETURN_IF_ERROR(FoldConstants(graph, host));
   RemoveIdentities(graph);
   SLUICE_RETURN_IF_ERROR(FoldBatchNorm(graph));  // Again: an identity may have stood between.
+  MergeEqualNodes(graph);
   SLUICE_RETURN_IF_ERROR(FuseOneHot(graph));
   FuseBias(graph);
   FuseGelu(graph);
@@ -28,6 +29,7 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   SLUICE_RETURN_IF_ERROR(HoistGather(graph, host));
   if (features.attention || half) {  // Devices with halves have it for them.
     FuseAttention(graph);
+    SimplifyMasks(graph);
     CancelSwaps(graph);
     MergeProducts(graph);
   }
