@@ -28,6 +28,8 @@ struct ConvDescription {
   /// FP32; FP16 and BF16 where KernelFeatures says so, summed in float, for two spatial dimensions with the channels
   /// last only.
   DataType type = DataType::kFp32;
+  /// Halves: the input is FP32 with the channels first, as requests bring it; residual and result are not.
+  bool fp32_input = false;
   bool tf32 = false;                  ///< FP32: factors may be rounded to TF32.
   Dims input = {};                    ///< [N, C, spatial...], all positive.
   Constant weights = {};              ///< [M, C / groups, kernel...], FP32.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,69 +30,124 @@ namespace {
 constexpr size_t kHalfBytes = 2;
 
 struct HalfParts {
-  ConvParts common;  ///< Its shape says whether the library applies a Relu.
+  ConvParts common;  ///< Its shape says whether the library applies a Relu, and has the channels that are stored.
   DataType type = DataType::kFp16;
   HalfActivation activation;    ///< All of it, for our own kernels.
   bool activate_after = false;  ///< The library's call leaves the activation.
   int64_t output_count = 0;
+  /// Channels of an FP32 image with the channels first, which is turned into halves in the workspace; 0: none.
+  int64_t image_channels = 0;
+  size_t image_bytes = 0;  ///< Of the workspace, in front.
 };
 
-absl::Status ActivateAfter(cudaStream_t stream, const HalfParts& parts, void* out) {
-  if (!parts.activate_after) return absl::OkStatus();
-  return SubmitHalfActivation(stream, parts.type, parts.activation, parts.output_count, out);
-}
-
-class CudnnHalfConv final : public CudnnKernel {
+/// One way of convolving halves. Immutable, so that any number of threads may submit it.
+class HalfWay {
  public:
-  CudnnHalfConv(HalfParts parts, ConvProblem problem, const ConvWay& way)
-      : CudnnKernel(absl::StrCat(parts.common.name, " (cuDNN algorithm ", static_cast<int>(way.algorithm), ")"),
-                    way.workspace_bytes),
-        parts_(std::move(parts)),
-        problem_(std::move(problem)),
-        way_(way) {}
+  virtual ~HalfWay() = default;
+  virtual std::string name() const = 0;
+  virtual size_t workspace_bytes() const = 0;
+  /// Allocates nothing, and is capturable. False when the library does not take the call after all.
+  virtual absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const = 0;
+};
 
-  absl::Status SubmitTo(const CudnnTarget& target, const KernelArgs& args) const override {
-    SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.common.Bind(*this, args));
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(problem_.Convolve(target.handle, way_, operands)));
-    return ActivateAfter(target.stream, parts_, operands.output);
+class CudnnWay final : public HalfWay {
+ public:
+  CudnnWay(std::shared_ptr<const ConvProblem> problem, const ConvWay& way) : problem_(std::move(problem)), way_(way) {}
+  std::string name() const override { return absl::StrCat("cuDNN algorithm ", static_cast<int>(way_.algorithm)); }
+  size_t workspace_bytes() const override { return way_.workspace_bytes; }
+  absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
+    const cudnnStatus_t answer = problem_->Convolve(target.handle, way_, operands);
+    if (MeansNotSupported(answer)) return false;
+    SLUICE_RETURN_IF_ERROR(CudnnStatus(answer, "a convolution", __FILE__, __LINE__));
+    return true;
   }
 
  private:
-  const HalfParts parts_;
-  const ConvProblem problem_;
+  const std::shared_ptr<const ConvProblem> problem_;
   const ConvWay way_;
 };
 
-/// All pixels are rows of one product with the weights.
-class PointwiseConv final : public CudaKernel {
+/// All places are rows of one product with the weights: as they lie where the kernel is one place, or with all that
+/// the kernel covers brought together in the workspace first. Few places of deep layers leave cuDNN's kernels a handful
+/// of blocks, while the product's depth can be shared among blocks.
+class ProductWay final : public HalfWay {
  public:
-  PointwiseConv(HalfParts parts, const MatMulWay& way)
-      : CudaKernel(absl::StrCat(parts.common.name, " (", way.name(), ")"), way.workspace_bytes()),
-        parts_(std::move(parts)),
-        way_(way) {}
+  ProductWay(const ConvShape& shape, const MatMulWay& way, size_t columns_bytes)
+      : shape_(shape), way_(way), columns_bytes_(AlignWorkspace(columns_bytes)) {}
+  std::string name() const override { return absl::StrCat(columns_bytes_ > 0 ? "columns, " : "", way_.name()); }
+  size_t workspace_bytes() const override { return columns_bytes_ + way_.workspace_bytes(); }
+  absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
+    const void* rows = operands.input;
+    auto* const workspace = static_cast<std::byte*>(operands.workspace);
+    if (columns_bytes_ > 0) {
+      SLUICE_RETURN_IF_ERROR(SubmitUnfoldHalf(target.stream, shape_, operands.input, workspace));
+      rows = workspace;
+    }
+    const DeviceSpan rest =
+        way_.workspace_bytes() > 0 ? DeviceSpan{workspace + columns_bytes_, way_.workspace_bytes()} : DeviceSpan{};
+    SLUICE_RETURN_IF_ERROR(
+        way_.Submit(target.stream, rows, operands.weights, operands.bias, operands.residual, operands.output, rest));
+    return true;
+  }
 
-  absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
+ private:
+  const ConvShape shape_;
+  const MatMulWay way_;
+  const size_t columns_bytes_;
+};
+
+/// Everything that a convolution is: the image made of the input, the way, and the activation.
+absl::StatusOr<bool> SubmitWhole(const CudnnTarget& target, const HalfParts& parts, const HalfWay& way,
+                                 ConvOperands operands) {
+  if (parts.image_channels > 0) {
+    void* const image = operands.workspace;
+    SLUICE_RETURN_IF_ERROR(SubmitImage(target.stream, parts.type, parts.common.shape, parts.image_channels,
+                                       static_cast<const float*>(operands.input), image));
+    operands.input = image;
+    operands.workspace = static_cast<std::byte*>(image) + parts.image_bytes;
+  }
+  SLUICE_ASSIGN_OR_RETURN(const bool supported, way.Submit(target, operands));
+  if (!supported || !parts.activate_after) return supported;
+  SLUICE_RETURN_IF_ERROR(
+      SubmitHalfActivation(target.stream, parts.type, parts.activation, parts.output_count, operands.output));
+  return true;
+}
+
+/// By the libraries. Several launches, so it is captured: a request pays for one.
+class LibraryHalfConv final : public CudnnKernel {
+ public:
+  LibraryHalfConv(HalfParts parts, std::unique_ptr<HalfWay> way)
+      : CudnnKernel(absl::StrCat(parts.common.name, " (", way->name(), ")"),
+                    parts.image_bytes + way->workspace_bytes()),
+        parts_(std::move(parts)),
+        way_(std::move(way)) {}
+
+  absl::Status SubmitTo(const CudnnTarget& target, const KernelArgs& args) const override {
     SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.common.Bind(*this, args));
-    SLUICE_RETURN_IF_ERROR(way_.Submit(stream, operands.input, operands.weights, operands.bias, operands.residual,
-                                       operands.output, args.workspace));
-    return ActivateAfter(stream, parts_, operands.output);
+    SLUICE_ASSIGN_OR_RETURN(const bool supported, SubmitWhole(target, parts_, *way_, operands));
+    return supported ? absl::OkStatus() : absl::InternalError(absl::StrCat(name(), ": no longer supported"));
   }
 
  private:
   const HalfParts parts_;
-  const MatMulWay way_;
+  const std::unique_ptr<HalfWay> way_;
 };
 
 /// By our own kernels.
 class OwnHalfConv final : public CudaKernel {
  public:
   OwnHalfConv(HalfParts parts, bool depthwise)
-      : CudaKernel(absl::StrCat(parts.common.name, depthwise ? " (depthwise)" : " (direct)"), 0),
+      : CudaKernel(absl::StrCat(parts.common.name, depthwise ? " (depthwise)" : " (direct)"), parts.image_bytes),
         parts_(std::move(parts)),
         submit_(depthwise ? SubmitDepthwise : SubmitDirectHalf) {}
 
   absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
-    SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.common.Bind(*this, args));
+    SLUICE_ASSIGN_OR_RETURN(ConvOperands operands, parts_.common.Bind(*this, args));
+    if (parts_.image_channels > 0) {
+      SLUICE_RETURN_IF_ERROR(SubmitImage(stream, parts_.type, parts_.common.shape, parts_.image_channels,
+                                         static_cast<const float*>(operands.input), operands.workspace));
+      operands.input = operands.workspace;
+    }
     return submit_(stream, parts_.type, parts_.common.shape, parts_.activation, operands.input, operands.weights,
                    operands.bias, operands.residual, operands.output);
   }
@@ -106,9 +162,9 @@ uint16_t ToBits(DataType type, float value) {
 }
 
 /// [filters, channels, kernel] of FP32 as halves, in another order: the element at (f, c, k) goes to
-/// f * steps[0] + c * steps[1] + k * steps[2].
+/// f * steps[0] + c * steps[1] + k * steps[2] of `count` elements, which are 0 elsewhere.
 absl::StatusOr<CudaConstant> PackWeights(int ordinal, const ConvDescription& d, const std::string& layout,
-                                         const int64_t (&steps)[3]) {
+                                         int64_t count, const int64_t (&steps)[3]) {
   const Dims& dims = d.weights.dims;
   const int64_t filters = dims[0], channels = dims[1];
   const int64_t kernel = dims[2] * dims[3];
@@ -116,6 +172,7 @@ absl::StatusOr<CudaConstant> PackWeights(int ordinal, const ConvDescription& d, 
   return CudaConstant::Make(ordinal, d.packed_weights, d.weights.name,
                             absl::StrCat(layout, " ", std::string(WireName(d.type))), size_bytes,
                             [&](std::span<std::byte> to) {
+                              std::memset(to.data(), 0, to.size());
                               auto* bits = reinterpret_cast<uint16_t*>(to.data());
                               const std::byte* from = d.weights.data.data();
                               for (int64_t f = 0; f < filters; ++f) {
@@ -154,7 +211,8 @@ bool IsPointwise(const ConvShape& shape) {
   return shape.groups == 1;
 }
 
-MatMulOperands PointwiseProduct(const HalfParts& parts) {
+/// Rows of `depth` numbers, one for each place of the result, by the weights [filters, depth].
+MatMulOperands PlacesProduct(const HalfParts& parts, int64_t depth) {
   const ConvShape& shape = parts.common.shape;
   MatMulOperands product;
   product.type = product.out_type = parts.type;
@@ -164,7 +222,7 @@ MatMulOperands PointwiseProduct(const HalfParts& parts) {
   product.residual = parts.common.residual;
   MatMulShape& to = product.shape;
   to.rows = shape.batch * shape.output[1] * shape.output[2];
-  to.depth = shape.channels;
+  to.depth = depth;
   to.columns = shape.filters;
   to.a_row = to.depth;
   to.a_depth = 1;
@@ -176,74 +234,73 @@ MatMulOperands PointwiseProduct(const HalfParts& parts) {
   return product;
 }
 
-/// Milliseconds of what `submit` enqueues, over operands of its own; none when it is not supported.
-template <class Submit>
-absl::StatusOr<std::optional<float>> Try(cudaStream_t stream, const HalfParts& parts, size_t workspace_bytes,
-                                         TrialTimer& timer, const Submit& submit) {
+/// Milliseconds of a whole convolution over operands of its own; none when it is not supported.
+absl::StatusOr<std::optional<float>> Try(const CudnnTarget& target, const HalfParts& parts, const HalfWay& way,
+                                         TrialTimer& timer) {
   const ConvParts& common = parts.common;
   const size_t in = AlignWorkspace(common.input_bytes), out = AlignWorkspace(common.output_bytes);
-  TrialMemory memory(stream);
-  SLUICE_RETURN_IF_ERROR(memory.Allocate(in + out + workspace_bytes));
+  TrialMemory memory(target.stream);
+  SLUICE_RETURN_IF_ERROR(memory.Allocate(in + out + parts.image_bytes + way.workspace_bytes()));
   ConvOperands operands = {.input = memory.data(),
                            .weights = common.weights.data(),
                            .bias = common.bias.data(),
                            .output = memory.data() + in,
                            .workspace = memory.data() + in + out};
   if (common.residual) operands.residual = operands.output;
-  SLUICE_ASSIGN_OR_RETURN(const bool supported, submit(operands));
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream)));
+  // The first one loads the library's code, so that no capture does.
+  SLUICE_ASSIGN_OR_RETURN(const bool supported, SubmitWhole(target, parts, way, operands));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(target.stream)));
   if (!supported) return std::nullopt;
-  return timer.Milliseconds([&] { return submit(operands).status(); });
+  return timer.Milliseconds([&] { return SubmitWhole(target, parts, way, operands).status(); });
 }
 
-/// The faster of the two libraries; null when neither takes it.
-absl::StatusOr<std::unique_ptr<Kernel>> FastestOf(const CudnnTarget& target, MathLibraries& math,
-                                                  MatMulChoices& choices, HalfParts& parts) {
+// Columns that take more memory have places enough for cuDNN.
+constexpr int64_t kMaxColumnsBytes = int64_t{16} << 20;
+
+/// Ways worth trying; none when neither library takes it.
+absl::StatusOr<std::vector<std::unique_ptr<HalfWay>>> Ways(const CudnnTarget& target, MathLibraries& math,
+                                                           MatMulChoices& choices, const HalfParts& parts) {
   const ConvShape& shape = parts.common.shape;
-  TrialTimer timer(target.stream);
-  SLUICE_RETURN_IF_ERROR(timer.Make());
-  float least = std::numeric_limits<float>::max();
-  std::optional<MatMulWay> product;
-  if (IsPointwise(shape)) {
+  std::vector<std::unique_ptr<HalfWay>> ways;
+  const int64_t depth = shape.channels * shape.kernel[1] * shape.kernel[2];
+  const bool pointwise = IsPointwise(shape);
+  const int64_t columns_bytes =
+      shape.batch * shape.output[1] * shape.output[2] * depth * static_cast<int64_t>(kHalfBytes);
+  const bool unfolds = shape.groups == 1 && shape.channels % kUnfoldChannels == 0 && columns_bytes <= kMaxColumnsBytes;
+  if (pointwise || unfolds) {
     SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, math.CublasLt());
-    SLUICE_ASSIGN_OR_RETURN(product, choices.Choose(handle, PointwiseProduct(parts)));
-  }
-  if (product.has_value()) {
-    const DeviceSpan none;
-    SLUICE_ASSIGN_OR_RETURN(
-        const std::optional<float> took,
-        Try(target.stream, parts, product->workspace_bytes(), timer,
-            [&](const ConvOperands& o) -> absl::StatusOr<bool> {
-              const DeviceSpan workspace = {static_cast<std::byte*>(o.workspace), product->workspace_bytes()};
-              SLUICE_RETURN_IF_ERROR(product->Submit(target.stream, o.input, o.weights, o.bias, o.residual, o.output,
-                                                     product->workspace_bytes() > 0 ? workspace : none));
-              return true;
-            }));
-    least = *took;
-  }
-  absl::StatusOr<ConvProblem> problem = ConvProblem::Make(shape, /*padded_beforehand=*/false, {.type = parts.type});
-  if (!problem.ok() && !absl::IsUnimplemented(problem.status())) return problem.status();
-  std::optional<ConvWay> chosen;
-  if (problem.ok()) {
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<ConvWay> ways, problem->Ways(target.handle, /*plain=*/false));
-    for (const ConvWay& way : ways) {
-      if (!way.fused) continue;
-      SLUICE_ASSIGN_OR_RETURN(
-          const std::optional<float> took,
-          Try(target.stream, parts, way.workspace_bytes, timer, [&](const ConvOperands& o) -> absl::StatusOr<bool> {
-            const cudnnStatus_t answer = problem->Convolve(target.handle, way, o);
-            if (MeansNotSupported(answer)) return false;
-            SLUICE_RETURN_IF_ERROR(CudnnStatus(answer, "a trial convolution", __FILE__, __LINE__));
-            return true;
-          }));
-      if (!took.has_value() || *took >= least) continue;
-      chosen = way;
-      least = *took;
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<MatMulWay> product,
+                            choices.Choose(handle, PlacesProduct(parts, depth)));
+    if (product.has_value()) {
+      ways.push_back(std::make_unique<ProductWay>(shape, *product, pointwise ? 0 : static_cast<size_t>(columns_bytes)));
     }
   }
-  if (chosen.has_value()) return std::make_unique<CudnnHalfConv>(std::move(parts), *std::move(problem), *chosen);
-  if (product.has_value()) return std::make_unique<PointwiseConv>(std::move(parts), *product);
-  return nullptr;
+  absl::StatusOr<ConvProblem> problem = ConvProblem::Make(shape, /*padded_beforehand=*/false, {.type = parts.type});
+  if (absl::IsUnimplemented(problem.status())) return ways;
+  SLUICE_RETURN_IF_ERROR(problem.status());
+  const auto shared = std::make_shared<const ConvProblem>(*std::move(problem));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<ConvWay> library_ways, shared->Ways(target.handle, /*plain=*/false));
+  for (const ConvWay& way : library_ways) {
+    if (way.fused) ways.push_back(std::make_unique<CudnnWay>(shared, way));
+  }
+  return ways;
+}
+
+/// The fastest way; null when there is none.
+absl::StatusOr<std::unique_ptr<HalfWay>> FastestWay(const CudnnTarget& target, MathLibraries& math,
+                                                    MatMulChoices& choices, const HalfParts& parts) {
+  TrialTimer timer(target.stream);
+  SLUICE_RETURN_IF_ERROR(timer.Make());
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<HalfWay>> ways, Ways(target, math, choices, parts));
+  std::unique_ptr<HalfWay> fastest;
+  float least = std::numeric_limits<float>::max();
+  for (std::unique_ptr<HalfWay>& way : ways) {
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<float> took, Try(target, parts, *way, timer));
+    if (!took.has_value() || *took >= least) continue;
+    fastest = std::move(way);
+    least = *took;
+  }
+  return fastest;
 }
 
 }  // namespace
@@ -264,27 +321,41 @@ absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibrari
   common.name = absl::StrCat("conv ", DimsToString(d.input), " by ", DimsToString(d.weights.dims));
   common.shape = MakeConvShape(geometry, d.activation == Activation::kRelu);
   common.residual = d.residual;
-  const ConvShape& shape = common.shape;
+  ConvShape& shape = common.shape;
   parts.activate_after = d.activation != Activation::kNone && !shape.relu;
-  const int64_t input_count = shape.batch * shape.channels * shape.input[1] * shape.input[2];
+  const int64_t places = shape.batch * shape.input[1] * shape.input[2];
   parts.output_count = shape.batch * shape.filters * shape.output[1] * shape.output[2];
-  common.input_bytes = static_cast<size_t>(input_count) * kHalfBytes;
+  common.input_bytes = static_cast<size_t>(places * shape.channels) * (d.fp32_input ? sizeof(float) : kHalfBytes);
   common.output_bytes = static_cast<size_t>(parts.output_count) * kHalfBytes;
   SLUICE_ASSIGN_OR_RETURN(common.bias, PackBias(ordinal, d, shape.filters));
+  if (d.fp32_input) {
+    if (shape.groups != 1 || shape.channels > kImageChannels) {
+      return absl::UnimplementedError(absl::StrCat("the CUDA backend convolves FP32 images of up to ", kImageChannels,
+                                                   " channels in one group into halves, not ", DimsToString(d.input)));
+    }
+    parts.image_channels = std::exchange(shape.channels, kImageChannels);
+    SLUICE_RETURN_IF_ERROR(ElementCount({places, kImageChannels}).status());
+    parts.image_bytes = AlignWorkspace(static_cast<size_t>(places * kImageChannels) * kHalfBytes);
+    SLUICE_RETURN_IF_ERROR(LoadImage(ordinal, d.type));
+  }
   const int64_t channels = shape.channels / shape.groups, kernel = shape.kernel[1] * shape.kernel[2];
   if (channels == 1 && shape.filters == shape.channels) {
-    SLUICE_ASSIGN_OR_RETURN(common.weights, PackWeights(ordinal, d, "kernel first", {1, 0, shape.filters}));
+    SLUICE_ASSIGN_OR_RETURN(common.weights,
+                            PackWeights(ordinal, d, "kernel first", kernel * shape.filters, {1, 0, shape.filters}));
     SLUICE_RETURN_IF_ERROR(LoadDepthwise(ordinal, d.type));
     return std::make_unique<OwnHalfConv>(std::move(parts), /*depthwise=*/true);
   }
-  SLUICE_ASSIGN_OR_RETURN(common.weights, PackWeights(ordinal, d, "channels last", {kernel * channels, 1, channels}));
+  const std::string layout = absl::StrCat("channels last", d.fp32_input ? ", filled up" : "");
+  SLUICE_ASSIGN_OR_RETURN(common.weights, PackWeights(ordinal, d, layout, shape.filters * kernel * channels,
+                                                      {kernel * channels, 1, channels}));
   if (parts.activate_after) SLUICE_RETURN_IF_ERROR(LoadHalfActivation(ordinal, d.type));
   if (ConvProblem::TakesPads(geometry.spatial)) {
+    SLUICE_RETURN_IF_ERROR(LoadUnfoldHalf(ordinal));
     SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math.TakeCudnn());
-    absl::StatusOr<std::unique_ptr<Kernel>> kernel_found = FastestOf(target, math, choices, parts);
+    absl::StatusOr<std::unique_ptr<HalfWay>> way = FastestWay(target, math, choices, parts);
     math.GiveCudnn(target);
-    SLUICE_RETURN_IF_ERROR(kernel_found.status());
-    if (*kernel_found != nullptr) return kernel_found;
+    SLUICE_RETURN_IF_ERROR(way.status());
+    if (*way != nullptr) return std::make_unique<LibraryHalfConv>(std::move(parts), *std::move(way));
   }
   SLUICE_RETURN_IF_ERROR(LoadDirectHalf(ordinal, d.type));
   return std::make_unique<OwnHalfConv>(std::move(parts), /*depthwise=*/false);

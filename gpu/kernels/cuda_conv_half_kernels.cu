@@ -115,6 +115,35 @@ __global__ void DirectHalf(const __grid_constant__ ConvShape shape, HalfActivati
   }
 }
 
+template <class T>
+__global__ void Image(int64_t area, Divider areas, int64_t count, int channels, const float* input, T* image) {
+  WaitForPrevious();
+  for (int64_t i = GridThread(); i < count; i += GridStep()) {
+    int64_t place;
+    const int64_t n = areas.Divide(i, place);
+    Channels<T, kImageChannels> unit = {};
+    for (int c = 0; c < channels; ++c) unit.values[c] = static_cast<T>(input[(n * channels + c) * area + place]);
+    reinterpret_cast<Channels<T, kImageChannels>*>(image)[i] = unit;
+  }
+}
+
+/// `units` of 16 bytes are a place's channels.
+__global__ void UnfoldHalf(const __grid_constant__ ConvShape shape, Divider height, Divider width, Divider kernel,
+                           Divider kernel_width, Divider unit_divider, int64_t units, int64_t count, const uint4* input,
+                           uint4* rows) {
+  WaitForPrevious();
+  for (int64_t i = GridThread(); i < count; i += GridStep()) {
+    int64_t unit, tap, kx;
+    int64_t rest = unit_divider.Divide(i, unit);
+    const int64_t pixel = kernel.Divide(rest, tap);
+    const int64_t ky = kernel_width.Divide(tap, kx);
+    const Place place = PlaceOf(shape, height, width, pixel);
+    const int64_t y = place.y0 + ky * shape.dilations[1], x = place.x0 + kx * shape.dilations[2];
+    const bool inside = y >= 0 && y < shape.input[1] && x >= 0 && x < shape.input[2];
+    rows[i] = inside ? input[((place.image * shape.input[1] + y) * shape.input[2] + x) * units + unit] : uint4{};
+  }
+}
+
 template <class T, int kEach>
 __global__ void ActivateAll(HalfActivation activation, int64_t count, T* out) {
   WaitForPrevious();
@@ -148,6 +177,32 @@ absl::Status LaunchDepthwise(cudaStream_t stream, const ConvShape& shape, const 
 }
 
 }  // namespace
+
+absl::Status LoadImage(int ordinal, DataType type) {
+  return WithHalf(type, [&](auto tag) { return LoadKernel(ordinal, Image<decltype(tag)>); });
+}
+
+absl::Status SubmitImage(cudaStream_t stream, DataType type, const ConvShape& shape, int64_t channels,
+                         const float* input, void* image) {
+  return WithHalf(type, [&](auto tag) {
+    using T = decltype(tag);
+    const int64_t area = shape.input[1] * shape.input[2], count = shape.batch * area;
+    LaunchAfterPrevious(Image<T>, BlocksFor(count), kBlockThreads, stream, area, Divider(area), count,
+                        static_cast<int>(channels), input, static_cast<T*>(image));
+    return SLUICE_CUDA_STATUS(cudaGetLastError());
+  });
+}
+
+absl::Status LoadUnfoldHalf(int ordinal) { return LoadKernel(ordinal, UnfoldHalf); }
+
+absl::Status SubmitUnfoldHalf(cudaStream_t stream, const ConvShape& shape, const void* input, void* rows) {
+  const int64_t units = shape.channels / kUnfoldChannels, kernel = shape.kernel[1] * shape.kernel[2];
+  const int64_t count = shape.batch * shape.output[1] * shape.output[2] * kernel * units;
+  LaunchAfterPrevious(UnfoldHalf, BlocksFor(count), kBlockThreads, stream, shape, Divider(shape.output[1]),
+                      Divider(shape.output[2]), Divider(kernel), Divider(shape.kernel[2]), Divider(units), units, count,
+                      static_cast<const uint4*>(input), static_cast<uint4*>(rows));
+  return SLUICE_CUDA_STATUS(cudaGetLastError());
+}
 
 absl::Status LoadDepthwise(int ordinal, DataType type) {
   return WithHalf(type, [&](auto tag) {

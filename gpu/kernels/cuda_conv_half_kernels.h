@@ -20,6 +20,19 @@ struct HalfActivation {
 // Images of FP16 or BF16, [batch, y, x, channels], spatial dimensions 1 and 2 of the shape. `residual` may be null, and
 // may be `out`.
 
+/// Channels that an image of few is filled up to, so that a place is 16 bytes.
+inline constexpr int64_t kImageChannels = 8;
+/// FP32 [batch, channels, y, x] as halves [batch, y, x, kImageChannels], zeros behind the channels.
+absl::Status LoadImage(int ordinal, DataType type);
+absl::Status SubmitImage(cudaStream_t stream, DataType type, const ConvShape& shape, int64_t channels,
+                         const float* input, void* image);
+
+/// Rows [batch, output y, output x] of [kernel, channels]: all that each place of the result sees, zeros outside. The
+/// channels are a multiple of kUnfoldChannels; of either half.
+inline constexpr int64_t kUnfoldChannels = 8;
+absl::Status LoadUnfoldHalf(int ordinal);
+absl::Status SubmitUnfoldHalf(cudaStream_t stream, const ConvShape& shape, const void* input, void* rows);
+
 /// One channel a group: weights [kernel, channels], bias [channels], of the same type.
 absl::Status LoadDepthwise(int ordinal, DataType type);
 absl::Status SubmitDepthwise(cudaStream_t stream, DataType type, const ConvShape& shape,

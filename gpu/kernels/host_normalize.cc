@@ -8,39 +8,12 @@
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 #include "gpu/kernels/host_math.h"
+#include "gpu/kernels/host_row.h"
 
 namespace sluice::gpu::host {
 namespace {
 
 using Result = absl::StatusOr<std::unique_ptr<Kernel>>;
-
-constexpr int64_t kLanes = 16;  // independent partial results of a row, so that its loop vectorises
-
-template <class T>
-T RowMax(const T* row, int64_t count) {
-  T lanes[kLanes];
-  std::fill(lanes, lanes + kLanes, row[0]);
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = Larger(lanes[lane], row[i + lane]);
-  }
-  for (; i < count; ++i) lanes[0] = Larger(lanes[0], row[i]);
-  for (int64_t lane = 1; lane < kLanes; ++lane) lanes[0] = Larger(lanes[0], lanes[lane]);
-  return lanes[0];
-}
-
-/// Sum over i of term(i), in double.
-template <class Term>
-double LaneSum(int64_t count, const Term& term) {
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-  }
-  for (; i < count; ++i) lanes[0] += term(i);
-  for (int64_t lane = 1; lane < kLanes; ++lane) lanes[0] += lanes[lane];
-  return lanes[0];
-}
 
 template <class T>
 void SoftmaxRow(const T* input, T* output, int64_t count, bool log) {

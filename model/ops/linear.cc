@@ -144,6 +144,8 @@ absl::Status InferConv(InferContext& context) {
 
 absl::Status LowerConv(LowerContext& context) {
   SLUICE_ASSIGN_OR_RETURN(gpu::ConvDescription description, DescribeConv(context));
+  description.type = context.output(0).type;
+  description.fp32_input = context.input(0).type != description.type;
   description.weights = context.ConstantInput(kWeights);
   if (context.has_input(kBias)) description.bias = context.ConstantInput(kBias);
   description.packed_weights = context.pool();

@@ -28,6 +28,17 @@ absl::StatusOr<gpu::TransposeDescription> DescribeTranspose(const NodeContext& c
   return description;
 }
 
+/// True when only dimensions of size 1 change places, so that nothing moves.
+bool KeepsOrder(const gpu::TransposeDescription& description) {
+  int64_t last = -1;
+  for (const int64_t axis : description.permutation) {
+    if (description.input[static_cast<size_t>(axis)] == 1) continue;
+    if (axis < last) return false;
+    last = axis;
+  }
+  return true;
+}
+
 absl::StatusOr<gpu::ConcatDescription> DescribeConcat(const NodeContext& context) {
   gpu::ConcatDescription description;
   description.type = context.input(0).type;
@@ -206,6 +217,9 @@ absl::Status LowerTranspose(LowerContext& context) {
     } else {
       std::rotate(first, description.permutation.end() - 1, description.permutation.end());
     }
+  } else if (KeepsOrder(description)) {
+    context.AddView();
+    return absl::OkStatus();
   }
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareTranspose(context.device(), description));
   context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)});

@@ -111,7 +111,9 @@ class Assignment {
       if (node.inputs[i] == kNoValue) continue;
       // A convolution's weights and bias are no images, and constants beside others lie the same in both orders.
       const Value& value = graph_.value(node.inputs[i]);
-      const bool image = value.dims.has_value() && value.dims->size() == kRank &&
+      // A convolution of halves turns an input of another type itself.
+      const bool converts = is_conv && i == 0 && value.type != graph_.value(node.outputs[0]).type;
+      const bool image = value.dims.has_value() && value.dims->size() == kRank && !converts &&
                          (is_conv ? i == 0 || i == kConvResidual : !value.is_constant);
       node.inputs[i] = InOrder(node.inputs[i], last && image);
     }

@@ -221,7 +221,7 @@ class Matcher {
         steps.push_back({-1, source.base});
         source.base = scaled->first;
         source.scale *= scaled->second;
-      } else if (producer >= 0 && IsMovement(graph_.nodes[static_cast<size_t>(producer)].entry->name)) {
+      } else if (producer >= 0 && IsMovement(graph_.nodes[static_cast<size_t>(producer)])) {
         steps.push_back({producer, source.base});
         source.base = graph_.nodes[static_cast<size_t>(producer)].inputs[0];
       } else {
@@ -312,11 +312,6 @@ class Matcher {
       match.output = graph_.nodes[match.last].outputs[0];
     }
     return true;
-  }
-
-  static bool IsMovement(absl::string_view name) {
-    return name == "Reshape" || name == "Flatten" || name == "Squeeze" || name == "Unsqueeze" || name == "Transpose" ||
-           name == "Gather" || name == "Split";
   }
 
   Graph& graph_;

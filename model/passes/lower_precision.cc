@@ -22,6 +22,7 @@ namespace sluice::model {
 namespace {
 
 constexpr size_t kImageRank = 4;
+constexpr int64_t kMostImageChannels = 4;
 
 /// Operators that run in halves, beside those that work element by element on one input.
 constexpr std::array<absl::string_view, 43> kHalfOperators = {"Add",
@@ -80,7 +81,13 @@ bool RunsInHalf(const Graph& graph, const Node& node) {
 /// True for inputs that the operator's kernel takes in FP32: it packs them itself, or reads numbers off them.
 bool StaysFp32(const Graph& graph, const Node& node, size_t input) {
   const absl::string_view name = node.entry->name;
-  if (name == "Conv") return input == 1 || input == 2;
+  if (name == "Conv") {
+    // An image as a request brings it is turned on its way into the convolution.
+    const Shape& weights = *graph.value(node.inputs[1]).dims;
+    const bool is_image = std::ranges::find(graph.inputs, node.inputs[0]) != graph.inputs.end() &&
+                          weights[1] == (*graph.value(node.inputs[0]).dims)[1] && weights[1] <= kMostImageChannels;
+    return input == 1 || input == 2 || (input == 0 && is_image);
+  }
   if (name == "Clip" || name == "LayerNormalization") return input > 0;
   const bool product = name == "MatMul" || name == "Gemm";
   return product && (input == 1 || input == 2) && graph.value(node.inputs[input]).is_constant;

@@ -98,6 +98,10 @@ bool StridedView::HasStrides(const Shape& strides) const {
 
 namespace {
 
+bool IsReshape(absl::string_view name) {
+  return name == "Reshape" || name == "Flatten" || name == "Squeeze" || name == "Unsqueeze";
+}
+
 bool ApplyTranspose(const NodeContext& node, StridedView& view) {
   auto permutation = node.Ints("perm");
   if (!permutation.ok()) return false;
@@ -139,12 +143,15 @@ bool ApplySplit(const NodeContext& node, ValueIndex output, StridedView& view) {
 
 }  // namespace
 
+bool IsMovement(const Node& node) {
+  const absl::string_view name = node.entry->name;
+  return IsReshape(name) || name == "Transpose" || name == "Gather" || name == "Split";
+}
+
 bool ApplyMovement(Graph& graph, size_t node_index, ValueIndex output, StridedView& view) {
   const NodeContext node(graph, node_index);
   const absl::string_view name = node.node().entry->name;
-  if (name == "Reshape" || name == "Flatten" || name == "Squeeze" || name == "Unsqueeze" || name == "Identity") {
-    return view.Reshape(node.output_dims(0));
-  }
+  if (IsReshape(name)) return view.Reshape(node.output_dims(0));
   if (name == "Transpose") return ApplyTranspose(node, view);
   if (name == "Gather") return ApplyGather(node, view);
   if (name == "Split") return ApplySplit(node, output, view);

@@ -41,6 +41,9 @@ class StridedView {
   std::vector<Parts> dims_;
 };
 
+/// True for nodes that may do no more than move elements of their first input.
+bool IsMovement(const Node& node);
+
 /// Applies node `node_index`, whose first input the view is of, so that the view is of its output `output`; false for
 /// nodes that do more than move elements.
 bool ApplyMovement(Graph& graph, size_t node_index, ValueIndex output, StridedView& view);

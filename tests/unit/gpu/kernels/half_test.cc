@@ -251,13 +251,14 @@ TEST_F(Half, ProductsAgreeWithFp32) {
 struct Convolution {
   Dims input, weights, strides = {1, 1}, dilations = {1, 1}, pads_begin = {0, 0}, pads_end = {0, 0};
   int64_t groups = 1;
-  bool bias = true, residual = false;
+  bool bias = true, residual = false, fp32_input = false;
   Activation activation = Activation::kNone;
 };
 
 TEST_F(Half, ConvolutionsWithTheChannelsLastAgreeWithFp32) {
   // Goal: pointwise, strided, dilated, grouped, depthwise and unevenly padded convolutions with everything that may
-  // follow. Method: against FP32 with the channels first; residual and activation are applied here.
+  // follow, and images as requests bring them. Method: against FP32 with the channels first; residual and activation
+  // are applied here.
   std::mt19937 random(7);
   const Convolution convolutions[] = {
       {.input = {2, 64, 14, 14}, .weights = {32, 64, 1, 1}, .activation = Activation::kRelu},
@@ -299,6 +300,21 @@ TEST_F(Half, ConvolutionsWithTheChannelsLastAgreeWithFp32) {
        .strides = {2, 2},
        .pads_end = {1, 1},
        .activation = Activation::kRelu},
+      {.input = {2, 3, 33, 31},
+       .weights = {16, 3, 7, 7},
+       .strides = {2, 2},
+       .pads_begin = {3, 3},
+       .pads_end = {3, 3},
+       .fp32_input = true,
+       .activation = Activation::kRelu},
+      {.input = {2, 3, 32, 32}, .weights = {24, 3, 16, 16}, .strides = {16, 16}, .fp32_input = true},
+      {.input = {1, 1, 9, 9}, .weights = {8, 1, 3, 3}, .pads_end = {1, 1}, .fp32_input = true},
+      {.input = {1, 256, 7, 7},
+       .weights = {128, 256, 3, 3},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .residual = true,
+       .activation = Activation::kRelu},
       {.input = {1, 5, 6, 7}, .weights = {3, 5, 2, 3}, .pads_begin = {1, 0}, .pads_end = {0, 1}, .residual = true},
   };
   for (const DataType type : kHalves) {
@@ -331,7 +347,8 @@ TEST_F(Half, ConvolutionsWithTheChannelsLastAgreeWithFp32) {
       d.activation = c.activation;
       d.low = -0.5f;
       d.high = 2.0f;
-      std::vector<GuardedBuffer> half = BuffersOf(type, ChannelsLast(input, c.input));
+      d.fp32_input = c.fp32_input;
+      std::vector<GuardedBuffer> half = c.fp32_input ? Inputs(input) : BuffersOf(type, ChannelsLast(input, c.input));
       if (c.residual) half.push_back(BufferOf(type, ChannelsLast(residual, out)));
       // A library may round before what it leaves to another kernel.
       ExpectNear(RunKernelOf(type, library().PrepareConv(d), half, count), Doubles(ChannelsLast(expected, out)),
