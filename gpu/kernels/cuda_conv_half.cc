@@ -168,7 +168,7 @@ absl::StatusOr<CudaConstant> PackWeights(int ordinal, const ConvDescription& d, 
   const Dims& dims = d.weights.dims;
   const int64_t filters = dims[0], channels = dims[1];
   const int64_t kernel = dims[2] * dims[3];
-  const size_t size_bytes = static_cast<size_t>(filters * channels * kernel) * kHalfBytes;
+  const size_t size_bytes = static_cast<size_t>(count) * kHalfBytes;
   return CudaConstant::Make(ordinal, d.packed_weights, d.weights.name,
                             absl::StrCat(layout, " ", std::string(WireName(d.type))), size_bytes,
                             [&](std::span<std::byte> to) {
