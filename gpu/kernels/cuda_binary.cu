@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -194,6 +195,43 @@ __global__ void BinaryWalk(const __grid_constant__ DeviceWalk<2> walk, const In*
   }
 }
 
+/// The same where both operands lie along the output's last dimension, which is whole packs: `walk` is over packs, its
+/// offsets are elements.
+constexpr int kWalkPack = 8;
+template <class In, class Out, class Function>
+__global__ void BinaryWalkPacks(const __grid_constant__ DeviceWalk<2> walk, const In* a, const In* b, Out* output,
+                                bool relu) {
+  WaitForPrevious();
+  for (int64_t i = GridThread(); i < walk.count; i += GridStep()) {
+    int64_t offsets[2];
+    walk.Locate(i, offsets);
+    const auto x = *reinterpret_cast<const Pack<In, kWalkPack>*>(a + offsets[0]);
+    const auto y = *reinterpret_cast<const Pack<In, kWalkPack>*>(b + offsets[1]);
+    Pack<Out, kWalkPack> result;
+#pragma unroll
+    for (int k = 0; k < kWalkPack; ++k) result.values[k] = Join<In, Out, Function>(x.values[k], y.values[k], relu);
+    reinterpret_cast<Pack<Out, kWalkPack>*>(output)[i] = result;
+  }
+}
+
+/// The walk over packs, if there is one: every step of both operands is whole packs but the last dimension's, which
+/// is 1.
+inline std::optional<StridedWalk> WalkOverPacks(const StridedWalk& walk) {
+  StridedWalk packs = walk;
+  const size_t last = walk.dims.size() - 1;
+  if (walk.dims[last] % kWalkPack != 0) return std::nullopt;
+  packs.dims[last] /= kWalkPack;
+  packs.count /= kWalkPack;
+  for (Dims& strides : packs.strides) {
+    if (strides[last] != 1) return std::nullopt;
+    for (size_t i = 0; i < last; ++i) {
+      if (strides[i] % kWalkPack != 0) return std::nullopt;
+    }
+    strides[last] = kWalkPack;
+  }
+  return packs;
+}
+
 /// What every kind of kernel is prepared from.
 struct Prepared {
   int ordinal;
@@ -226,11 +264,34 @@ PreparedKernel MakeRow(const Prepared& p, std::vector<size_t> span_bytes) {
 }
 
 template <class In, class Out, class Function>
+PreparedKernel MakeWalkPacks(const Prepared& p, const StridedWalk& packs, std::vector<size_t> span_bytes) {
+  SLUICE_ASSIGN_OR_RETURN(const DeviceWalk<2> walk, MakeDeviceWalk<2>(packs));
+  SLUICE_RETURN_IF_ERROR(LoadKernel(p.ordinal, BinaryWalkPacks<In, Out, Function>));
+  return MakeLaunchKernel(p.name, std::move(span_bytes),
+                          [walk, relu = p.relu](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
+                            const In* a = Elements<const In>(args, 0);
+                            const In* b = Elements<const In>(args, 1);
+                            Out* output = Elements<Out>(args, 2);
+                            if (!IsAligned(a, 16) || !IsAligned(b, 16) || !IsAligned(output, 16)) {
+                              return absl::InternalError("a sum of halves: spans do not begin on 16 bytes");
+                            }
+                            LaunchAfterPrevious(BinaryWalkPacks<In, Out, Function>, BlocksFor(walk.count),
+                                                kBlockThreads, stream, walk, a, b, output, relu);
+                            return SLUICE_CUDA_STATUS(cudaGetLastError());
+                          });
+}
+
+template <class In, class Out, class Function>
 PreparedKernel MakeBinary(const Prepared& p) {
   std::vector<size_t> span_bytes = {BytesOf<In>(p.a_count), BytesOf<In>(p.b_count), BytesOf<Out>(p.walk.count)};
   if (p.walk.count == 0) return MakeEmptyKernel(p.name, std::move(span_bytes));
   // Strides of the last dimension of any broadcast are 0 or 1.
   if (p.walk.dims.size() == 1) return MakeRow<In, Out, Function>(p, std::move(span_bytes));
+  if constexpr (kIsHalf<In> && kIsHalf<Out>) {
+    if (const std::optional<StridedWalk> packs = WalkOverPacks(p.walk); packs.has_value()) {
+      return MakeWalkPacks<In, Out, Function>(p, *packs, std::move(span_bytes));
+    }
+  }
   SLUICE_ASSIGN_OR_RETURN(const DeviceWalk<2> walk, MakeDeviceWalk<2>(p.walk));
   SLUICE_RETURN_IF_ERROR(LoadKernel(p.ordinal, BinaryWalk<In, Out, Function>));
   return MakeLaunchKernel(p.name, std::move(span_bytes),

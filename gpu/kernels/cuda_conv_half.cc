@@ -35,9 +35,12 @@ struct HalfParts {
   HalfActivation activation;    ///< All of it, for our own kernels.
   bool activate_after = false;  ///< The library's call leaves the activation.
   int64_t output_count = 0;
-  /// Channels of an FP32 image with the channels first, which is turned into halves in the workspace; 0: none.
-  int64_t image_channels = 0;
-  size_t image_bytes = 0;  ///< Of the workspace, in front.
+  bool takes_pads = false;  ///< The libraries do.
+  /// The input is FP32 with the channels first.
+  bool fp32_input = false;
+  /// [filters, kernel, channels] filled up with zeros to `image_depth` numbers a filter; for fp32_input.
+  CudaConstant image_weights;
+  int64_t image_depth = 0;
 };
 
 /// One way of convolving halves. Immutable, so that any number of threads may submit it.
@@ -96,16 +99,68 @@ class ProductWay final : public HalfWay {
   const size_t columns_bytes_;
 };
 
-/// Everything that a convolution is: the image made of the input, the way, and the activation.
-absl::StatusOr<bool> SubmitWhole(const CudnnTarget& target, const HalfParts& parts, const HalfWay& way,
-                                 ConvOperands operands) {
-  if (parts.image_channels > 0) {
-    void* const image = operands.workspace;
-    SLUICE_RETURN_IF_ERROR(SubmitImage(target.stream, parts.type, parts.common.shape, parts.image_channels,
-                                       static_cast<const float*>(operands.input), image));
-    operands.input = image;
-    operands.workspace = static_cast<std::byte*>(image) + parts.image_bytes;
+/// An FP32 image, turned into halves with the channels last in the workspace, then convolved.
+class ImageWay final : public HalfWay {
+ public:
+  ImageWay(DataType type, const ConvShape& shape, std::unique_ptr<HalfWay> way)
+      : type_(type),
+        shape_(shape),
+        way_(std::move(way)),
+        image_bytes_(AlignWorkspace(
+            static_cast<size_t>(shape.batch * shape.input[1] * shape.input[2] * shape.channels) * kHalfBytes)) {}
+  std::string name() const override { return way_->name(); }
+  size_t workspace_bytes() const override { return image_bytes_ + way_->workspace_bytes(); }
+  absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
+    ConvOperands inner = operands;
+    inner.input = operands.workspace;
+    inner.workspace = static_cast<std::byte*>(operands.workspace) + image_bytes_;
+    SLUICE_RETURN_IF_ERROR(
+        SubmitImage(target.stream, type_, shape_, static_cast<const float*>(operands.input), operands.workspace));
+    return way_->Submit(target, inner);
   }
+
+ private:
+  const DataType type_;
+  const ConvShape shape_;
+  const std::unique_ptr<HalfWay> way_;
+  const size_t image_bytes_;
+};
+
+/// An FP32 image whose columns are made straight from it.
+class ImageColumnsWay final : public HalfWay {
+ public:
+  ImageColumnsWay(const HalfParts& parts, const MatMulWay& way, size_t columns_bytes)
+      : type_(parts.type),
+        shape_(parts.common.shape),
+        depth_(parts.image_depth),
+        weights_(parts.image_weights.data()),
+        way_(way),
+        columns_bytes_(AlignWorkspace(columns_bytes)) {}
+  std::string name() const override { return absl::StrCat("columns of an image, ", way_.name()); }
+  size_t workspace_bytes() const override { return columns_bytes_ + way_.workspace_bytes(); }
+  absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
+    auto* const columns = static_cast<std::byte*>(operands.workspace);
+    SLUICE_RETURN_IF_ERROR(
+        SubmitImageColumns(target.stream, type_, shape_, depth_, static_cast<const float*>(operands.input), columns));
+    const DeviceSpan rest =
+        way_.workspace_bytes() > 0 ? DeviceSpan{columns + columns_bytes_, way_.workspace_bytes()} : DeviceSpan{};
+    SLUICE_RETURN_IF_ERROR(
+        way_.Submit(target.stream, columns, weights_, operands.bias, operands.residual, operands.output, rest));
+    return true;
+  }
+
+ private:
+  const DataType type_;
+  const ConvShape shape_;
+  const int64_t depth_;
+  const void* const weights_;  // Lives with the parts, which live as long as this.
+  const MatMulWay way_;
+  const size_t columns_bytes_;
+};
+
+/// The way, then the activation.
+absl::StatusOr<bool> SubmitWhole(const CudnnTarget& target, const HalfParts& parts, const HalfWay& way,
+                                 const ConvOperands& operands) {
   SLUICE_ASSIGN_OR_RETURN(const bool supported, way.Submit(target, operands));
   if (!supported || !parts.activate_after) return supported;
   SLUICE_RETURN_IF_ERROR(
@@ -117,8 +172,7 @@ absl::StatusOr<bool> SubmitWhole(const CudnnTarget& target, const HalfParts& par
 class LibraryHalfConv final : public CudnnKernel {
  public:
   LibraryHalfConv(HalfParts parts, std::unique_ptr<HalfWay> way)
-      : CudnnKernel(absl::StrCat(parts.common.name, " (", way->name(), ")"),
-                    parts.image_bytes + way->workspace_bytes()),
+      : CudnnKernel(absl::StrCat(parts.common.name, " (", way->name(), ")"), way->workspace_bytes()),
         parts_(std::move(parts)),
         way_(std::move(way)) {}
 
@@ -137,17 +191,12 @@ class LibraryHalfConv final : public CudnnKernel {
 class OwnHalfConv final : public CudaKernel {
  public:
   OwnHalfConv(HalfParts parts, bool depthwise)
-      : CudaKernel(absl::StrCat(parts.common.name, depthwise ? " (depthwise)" : " (direct)"), parts.image_bytes),
+      : CudaKernel(absl::StrCat(parts.common.name, depthwise ? " (depthwise)" : " (direct)"), 0),
         parts_(std::move(parts)),
         submit_(depthwise ? SubmitDepthwise : SubmitDirectHalf) {}
 
   absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
-    SLUICE_ASSIGN_OR_RETURN(ConvOperands operands, parts_.common.Bind(*this, args));
-    if (parts_.image_channels > 0) {
-      SLUICE_RETURN_IF_ERROR(SubmitImage(stream, parts_.type, parts_.common.shape, parts_.image_channels,
-                                         static_cast<const float*>(operands.input), operands.workspace));
-      operands.input = operands.workspace;
-    }
+    SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.common.Bind(*this, args));
     return submit_(stream, parts_.type, parts_.common.shape, parts_.activation, operands.input, operands.weights,
                    operands.bias, operands.residual, operands.output);
   }
@@ -240,7 +289,7 @@ absl::StatusOr<std::optional<float>> Try(const CudnnTarget& target, const HalfPa
   const ConvParts& common = parts.common;
   const size_t in = AlignWorkspace(common.input_bytes), out = AlignWorkspace(common.output_bytes);
   TrialMemory memory(target.stream);
-  SLUICE_RETURN_IF_ERROR(memory.Allocate(in + out + parts.image_bytes + way.workspace_bytes()));
+  SLUICE_RETURN_IF_ERROR(memory.Allocate(in + out + way.workspace_bytes()));
   ConvOperands operands = {.input = memory.data(),
                            .weights = common.weights.data(),
                            .bias = common.bias.data(),
@@ -254,34 +303,53 @@ absl::StatusOr<std::optional<float>> Try(const CudnnTarget& target, const HalfPa
   return timer.Milliseconds([&] { return SubmitWhole(target, parts, way, operands).status(); });
 }
 
-// Columns that take more memory have places enough for cuDNN.
+// Columns that take more memory have places enough for cuDNN, which convolves images of few channels poorly.
 constexpr int64_t kMaxColumnsBytes = int64_t{16} << 20;
+constexpr int64_t kMaxImageColumnsBytes = int64_t{128} << 20;
+
+/// The product of all places, unless its columns take more than `most_bytes`.
+absl::StatusOr<std::optional<MatMulWay>> ProductOf(MathLibraries& math, MatMulChoices& choices, const HalfParts& parts,
+                                                   int64_t depth, int64_t most_bytes, size_t& columns_bytes) {
+  const MatMulOperands product = PlacesProduct(parts, depth);
+  columns_bytes = static_cast<size_t>(product.shape.rows * depth) * kHalfBytes;
+  if (columns_bytes > static_cast<size_t>(most_bytes)) return std::nullopt;
+  SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, math.CublasLt());
+  return choices.Choose(handle, product);
+}
 
 /// Ways worth trying; none when neither library takes it.
 absl::StatusOr<std::vector<std::unique_ptr<HalfWay>>> Ways(const CudnnTarget& target, MathLibraries& math,
                                                            MatMulChoices& choices, const HalfParts& parts) {
   const ConvShape& shape = parts.common.shape;
   std::vector<std::unique_ptr<HalfWay>> ways;
+  size_t columns_bytes = 0;
   const int64_t depth = shape.channels * shape.kernel[1] * shape.kernel[2];
-  const bool pointwise = IsPointwise(shape);
-  const int64_t columns_bytes =
-      shape.batch * shape.output[1] * shape.output[2] * depth * static_cast<int64_t>(kHalfBytes);
-  const bool unfolds = shape.groups == 1 && shape.channels % kUnfoldChannels == 0 && columns_bytes <= kMaxColumnsBytes;
-  if (pointwise || unfolds) {
-    SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, math.CublasLt());
+  if (parts.fp32_input) {
+    SLUICE_ASSIGN_OR_RETURN(
+        const std::optional<MatMulWay> product,
+        ProductOf(math, choices, parts, parts.image_depth,
+                  parts.takes_pads ? kMaxImageColumnsBytes : std::numeric_limits<int64_t>::max(), columns_bytes));
+    if (product.has_value()) ways.push_back(std::make_unique<ImageColumnsWay>(parts, *product, columns_bytes));
+  } else if (IsPointwise(shape)) {
     SLUICE_ASSIGN_OR_RETURN(const std::optional<MatMulWay> product,
-                            choices.Choose(handle, PlacesProduct(parts, depth)));
-    if (product.has_value()) {
-      ways.push_back(std::make_unique<ProductWay>(shape, *product, pointwise ? 0 : static_cast<size_t>(columns_bytes)));
-    }
+                            ProductOf(math, choices, parts, depth, std::numeric_limits<int64_t>::max(), columns_bytes));
+    if (product.has_value()) ways.push_back(std::make_unique<ProductWay>(shape, *product, 0));
+  } else if (shape.groups == 1 && shape.channels % kUnfoldChannels == 0) {
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<MatMulWay> product,
+                            ProductOf(math, choices, parts, depth, kMaxColumnsBytes, columns_bytes));
+    if (product.has_value()) ways.push_back(std::make_unique<ProductWay>(shape, *product, columns_bytes));
   }
+  if (!parts.takes_pads) return ways;
   absl::StatusOr<ConvProblem> problem = ConvProblem::Make(shape, /*padded_beforehand=*/false, {.type = parts.type});
   if (absl::IsUnimplemented(problem.status())) return ways;
   SLUICE_RETURN_IF_ERROR(problem.status());
   const auto shared = std::make_shared<const ConvProblem>(*std::move(problem));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<ConvWay> library_ways, shared->Ways(target.handle, /*plain=*/false));
   for (const ConvWay& way : library_ways) {
-    if (way.fused) ways.push_back(std::make_unique<CudnnWay>(shared, way));
+    if (!way.fused) continue;
+    std::unique_ptr<HalfWay> made = std::make_unique<CudnnWay>(shared, way);
+    if (parts.fp32_input) made = std::make_unique<ImageWay>(parts.type, shape, std::move(made));
+    ways.push_back(std::move(made));
   }
   return ways;
 }
@@ -321,35 +389,36 @@ absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibrari
   common.name = absl::StrCat("conv ", DimsToString(d.input), " by ", DimsToString(d.weights.dims));
   common.shape = MakeConvShape(geometry, d.activation == Activation::kRelu);
   common.residual = d.residual;
-  ConvShape& shape = common.shape;
+  const ConvShape& shape = common.shape;
+  parts.fp32_input = d.fp32_input;
   parts.activate_after = d.activation != Activation::kNone && !shape.relu;
   const int64_t places = shape.batch * shape.input[1] * shape.input[2];
   parts.output_count = shape.batch * shape.filters * shape.output[1] * shape.output[2];
   common.input_bytes = static_cast<size_t>(places * shape.channels) * (d.fp32_input ? sizeof(float) : kHalfBytes);
   common.output_bytes = static_cast<size_t>(parts.output_count) * kHalfBytes;
   SLUICE_ASSIGN_OR_RETURN(common.bias, PackBias(ordinal, d, shape.filters));
-  if (d.fp32_input) {
-    if (shape.groups != 1 || shape.channels > kImageChannels) {
-      return absl::UnimplementedError(absl::StrCat("the CUDA backend convolves FP32 images of up to ", kImageChannels,
-                                                   " channels in one group into halves, not ", DimsToString(d.input)));
-    }
-    parts.image_channels = std::exchange(shape.channels, kImageChannels);
-    SLUICE_RETURN_IF_ERROR(ElementCount({places, kImageChannels}).status());
-    parts.image_bytes = AlignWorkspace(static_cast<size_t>(places * kImageChannels) * kHalfBytes);
-    SLUICE_RETURN_IF_ERROR(LoadImage(ordinal, d.type));
-  }
   const int64_t channels = shape.channels / shape.groups, kernel = shape.kernel[1] * shape.kernel[2];
-  if (channels == 1 && shape.filters == shape.channels) {
+  if (d.fp32_input && shape.groups != 1) {
+    return absl::UnimplementedError("an FP32 image that is convolved in groups");
+  }
+  if (channels == 1 && shape.filters == shape.channels && shape.groups > 1) {
     SLUICE_ASSIGN_OR_RETURN(common.weights,
                             PackWeights(ordinal, d, "kernel first", kernel * shape.filters, {1, 0, shape.filters}));
     SLUICE_RETURN_IF_ERROR(LoadDepthwise(ordinal, d.type));
     return std::make_unique<OwnHalfConv>(std::move(parts), /*depthwise=*/true);
   }
-  const std::string layout = absl::StrCat("channels last", d.fp32_input ? ", filled up" : "");
-  SLUICE_ASSIGN_OR_RETURN(common.weights, PackWeights(ordinal, d, layout, shape.filters * kernel * channels,
+  SLUICE_ASSIGN_OR_RETURN(common.weights, PackWeights(ordinal, d, "channels last", shape.filters * kernel * channels,
                                                       {kernel * channels, 1, channels}));
+  if (d.fp32_input) {
+    constexpr int64_t kPiece = 8;  // 16 bytes.
+    parts.image_depth = (kernel * channels + kPiece - 1) / kPiece * kPiece;
+    SLUICE_ASSIGN_OR_RETURN(parts.image_weights, PackWeights(ordinal, d, "columns", shape.filters * parts.image_depth,
+                                                             {parts.image_depth, 1, channels}));
+    SLUICE_RETURN_IF_ERROR(LoadImage(ordinal, d.type));
+  }
   if (parts.activate_after) SLUICE_RETURN_IF_ERROR(LoadHalfActivation(ordinal, d.type));
-  if (ConvProblem::TakesPads(geometry.spatial)) {
+  parts.takes_pads = ConvProblem::TakesPads(geometry.spatial);
+  if (parts.takes_pads || d.fp32_input) {
     SLUICE_RETURN_IF_ERROR(LoadUnfoldHalf(ordinal));
     SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math.TakeCudnn());
     absl::StatusOr<std::unique_ptr<HalfWay>> way = FastestWay(target, math, choices, parts);
@@ -357,6 +426,7 @@ absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibrari
     SLUICE_RETURN_IF_ERROR(way.status());
     if (*way != nullptr) return std::make_unique<LibraryHalfConv>(std::move(parts), *std::move(way));
   }
+  if (d.fp32_input) return absl::UnimplementedError(absl::StrCat(common.name, ": no library convolves it"));
   SLUICE_RETURN_IF_ERROR(LoadDirectHalf(ordinal, d.type));
   return std::make_unique<OwnHalfConv>(std::move(parts), /*depthwise=*/false);
 }

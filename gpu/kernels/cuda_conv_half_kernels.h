@@ -20,12 +20,13 @@ struct HalfActivation {
 // Images of FP16 or BF16, [batch, y, x, channels], spatial dimensions 1 and 2 of the shape. `residual` may be null, and
 // may be `out`.
 
-/// Channels that an image of few is filled up to, so that a place is 16 bytes.
-inline constexpr int64_t kImageChannels = 8;
-/// FP32 [batch, channels, y, x] as halves [batch, y, x, kImageChannels], zeros behind the channels.
-absl::Status LoadImage(int ordinal, DataType type);
-absl::Status SubmitImage(cudaStream_t stream, DataType type, const ConvShape& shape, int64_t channels,
-                         const float* input, void* image);
+/// FP32 [batch, channels, y, x] as halves [batch, y, x, channels].
+absl::Status SubmitImage(cudaStream_t stream, DataType type, const ConvShape& shape, const float* input, void* image);
+/// The same image as rows [batch, output y, output x] of `depth` halves, a multiple of 8: all that each place of the
+/// result sees, [kernel, channels], then zeros.
+absl::Status SubmitImageColumns(cudaStream_t stream, DataType type, const ConvShape& shape, int64_t depth,
+                                const float* input, void* rows);
+absl::Status LoadImage(int ordinal, DataType type);  ///< For both.
 
 /// Rows [batch, output y, output x] of [kernel, channels]: all that each place of the result sees, zeros outside. The
 /// channels are a multiple of kUnfoldChannels; of either half.

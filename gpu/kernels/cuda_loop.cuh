@@ -91,10 +91,10 @@ inline bool IsAligned(const void* pointer, size_t alignment_bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % alignment_bytes == 0;
 }
 
-/// Four elements that are loaded and stored at once.
-template <class T>
-struct alignas(sizeof(T) * 4) Pack {
-  T values[4];
+/// Elements that are loaded and stored at once.
+template <class T, int kCount = 4>
+struct alignas(sizeof(T) * kCount) Pack {
+  T values[kCount];
 };
 
 /// This thread's place in a one-dimensional grid, and the threads there are.

@@ -225,9 +225,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     LayerNormInRegisters(int64_t rows, int length, float epsilon, const T* input, const float* scale, const float* bias,
                          T* output) {
   WaitForPrevious();
-  struct alignas(16) HalfPack {
-    T values[kHalfPack];
-  };
+  using HalfPack = Pack<T, kHalfPack>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int count = length / kHalfPack;
   const int64_t step = GridStep() / kWarp;

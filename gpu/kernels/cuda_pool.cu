@@ -153,18 +153,13 @@ bool IsGlobal(const Spatial& s) {
 
 constexpr int kPack = 8;  // Neighbouring channels of one thread, where their number allows: 16 bytes of halves.
 
-template <class T, int kEach>
-struct alignas(sizeof(T) * kEach) Channels {
-  T values[kEach];
-};
-
 /// One place of the output for every thread, in kEach channels. Images in two dimensions, the first of the shape's
 /// is 1. `units` of kEach channels make a place; count is of units.
 template <class T, bool kIsMax, int kEach>
 __global__ void PoolChannelsLast(const __grid_constant__ PoolShape<int32_t> s, Divider units, int32_t unit_count,
                                  int64_t count, const T* input, T* output) {
   WaitForPrevious();
-  using Unit = Channels<T, kEach>;
+  using Unit = Pack<T, kEach>;
   for (int64_t i = GridThread(); i < count; i += GridStep()) {
     int64_t unit, place[3];
     int64_t image = units.Divide(i, unit);

@@ -37,7 +37,8 @@ class AttentionPassTest : public ModelTest {
     SLUICE_ASSIGN_OR_RETURN(Graph graph, BuildGraphOf(file));
     const Signature signature = ReadSignature(*files_.back(), graph);
     SLUICE_RETURN_IF_ERROR(SimplifyUnbound(graph, *device_));
-    SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature, {shapes}, *device_, {.attention = attention}));
+    SLUICE_RETURN_IF_ERROR(
+        SimplifyBound(graph, signature, {shapes}, *device_, {.attention = attention}, Precision::kFp32));
     return graph;
   }
 

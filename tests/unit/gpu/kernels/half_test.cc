@@ -70,7 +70,8 @@ TEST_F(Half, BinaryKindsAgreeWithFp32) {
   std::mt19937 random(2);
   for (const DataType type : kHalves) {
     for (const auto& [a, b] : {std::pair(Dims{3, 40}, Dims{3, 40}), std::pair(Dims{3, 41}, Dims{}),
-                               std::pair(Dims{2, 3, 5}, Dims{3, 1}), std::pair(Dims{5}, Dims{4, 5})}) {
+                               std::pair(Dims{2, 3, 5}, Dims{3, 1}), std::pair(Dims{5}, Dims{4, 5}),
+                               std::pair(Dims{2, 1, 1, 16}, Dims{2, 3, 5, 16}), std::pair(Dims{4, 24}, Dims{24})}) {
       const size_t count = static_cast<size_t>(CountOf(*BroadcastDims(a, b)));
       const std::vector<float> x = RandomFloats(random, CountOf(a));
       std::vector<float> y = RandomFloats(random, CountOf(b));
