@@ -132,8 +132,10 @@ __device__ float KeyBias(const AttentionShape& shape, const void* mask, int64_t 
 /// head size rounded up. Threads of a warp hold, of each 16 x 8 result, the rows lane / 4 and lane / 4 + 8, columns
 /// lane % 4 * 2 and the next.
 template <class T, int kSize, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) Attention(const __grid_constant__ AttentionShape shape, const T* q,
-                                                           const T* k, const T* v, const void* mask, T* out) {
+// As many blocks on a multiprocessor as its shared memory holds.
+__global__ void __launch_bounds__(kWarps* kWarp, kSize <= 64 && kWarps == 4 ? 4 : 1)
+    Attention(const __grid_constant__ AttentionShape shape, const T* q, const T* k, const T* v, const void* mask,
+              T* out) {
   WaitForPrevious();
   constexpr int kThreads = kWarps * kWarp, kBlockQueries = kWarps * kWarpQueries;
   // What fits into 48 KiB: two tiles of keys and values and the queries beside them, or one, whose place the queries
