@@ -135,10 +135,11 @@ std::string RenderDevice(const json& device, const InspectionView& view) {
   for (const json& bucket : At(device, "shape_buckets")) {
     const json& choice = At(bucket, "micro_batch");
     absl::StrAppendFormat(&text,
-                          "\n%s: standard and batch work runs %d rows at a time (%s)\n%s\n"
+                          "\n%s in %s: standard and batch work runs %d rows at a time (%s)\n%s\n"
                           "%.1f %% of the best throughput given up\n\n%s",
-                          Text(At(device, "device")), Integer(At(choice, "rows")), Text(At(choice, "rule")),
-                          Text(At(choice, "why")), 100 * Number(At(choice, "cost")), RenderPlans(bucket));
+                          Text(At(device, "device")), Text(At(device, "precision")), Integer(At(choice, "rows")),
+                          Text(At(choice, "rule")), Text(At(choice, "why")), 100 * Number(At(choice, "cost")),
+                          RenderPlans(bucket));
     const json* const plan = MicroBatch(bucket);
     if (plan == nullptr) continue;
     absl::StrAppend(&text, "\n", RenderUnits(*plan, view.all_units));

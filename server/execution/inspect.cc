@@ -213,6 +213,7 @@ std::string InspectModel(std::span<const InspectedInstance> instances) {
       buckets.push_back(BucketJson(*inspected.instance, bucket, most));
     }
     devices.push_back({{"device", inspected.device},
+                       {"precision", NameOf(inspected.instance->precision())},
                        {"unit_limit_us", Us(inspected.instance->unit_limit())},
                        {"shape_buckets", std::move(buckets)},
                        {"memory", MemoryJson(*inspected.instance)}});

@@ -114,7 +114,7 @@ TEST_F(InspectTest, ShowsTheFiletypeModel) {
   const Outcome text = Run(absl::StrCat("filetype --graph --units --kernels", Url()));
   EXPECT_EQ(text.exit_code, client::kExitOk);
   EXPECT_THAT(text.out, HasSubstr("filetype version 1, up to 8 rows a request\n"));
-  EXPECT_THAT(text.out, HasSubstr("host:0: standard and batch work runs 2 rows at a time (largest)\n"));
+  EXPECT_THAT(text.out, HasSubstr("host:0 in fp32: standard and batch work runs 2 rows at a time (largest)\n"));
   EXPECT_THAT(text.out, HasSubstr("Units of 2 rows\n"));
   EXPECT_THAT(text.out, HasSubstr("Graph: 95 nodes before passes, "));
   EXPECT_EQ(text.error, "");

@@ -55,7 +55,8 @@ json Document() {
                     {"pinned_bytes", 500000}}}}};
   json bucket = {{"micro_batch", {{"rows", 4}, {"rule", "unit_limit"}, {"why", "since."}, {"cost", 0.125}}},
                  {"plans", {small, large}}};
-  json device = {{"device", "cuda:0"}, {"shape_buckets", json::array({bucket})}, {"memory", memory}};
+  json device = {
+      {"device", "cuda:0"}, {"precision", "fp16"}, {"shape_buckets", json::array({bucket})}, {"memory", memory}};
   json before = {{"node_count", 3},
                  {"cut", false},
                  {"nodes",
@@ -80,9 +81,10 @@ TEST(InspectPath, EncodesWhatIsNotPlain) {
 
 TEST(RenderInspection, ShowsPlansUnitsAndMemory) {
   const std::string text = RenderInspection(Document(), {});
-  EXPECT_THAT(text,
-              HasSubstr("net version 2, up to 8 rows a request\n\ncuda:0: standard and batch work runs 4 rows at a "
-                        "time (unit_limit)\nsince.\n12.5 % of the best throughput given up\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("net version 2, up to 8 rows a request\n\ncuda:0 in fp16: standard and batch work runs 4 rows at a "
+                "time (unit_limit)\nsince.\n12.5 % of the best throughput given up\n"));
   EXPECT_THAT(text, HasSubstr("  1 "));
   EXPECT_THAT(text, HasSubstr("  4* "));
   EXPECT_THAT(text, HasSubstr("latency,standard  Conv big\n"));
