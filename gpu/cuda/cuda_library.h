@@ -24,10 +24,12 @@ class CudaKernelLibrary final : public KernelLibrary {
   ~CudaKernelLibrary() override;
 
   KernelFeatures features() const override { return {.low_precision = true}; }
-  /// FP32, without rounding of inputs unless TF32 is asked for, FP16 and BF16: cuBLASLt, whose algorithms are tried here, and own kernels for up to
-  /// four rows of FP32. FP64, INT32 and INT64 by own kernels, with alpha and beta 1 and no activation.
+  /// FP32, without rounding of inputs unless TF32 is asked for, FP16 and BF16: cuBLASLt, whose algorithms are tried
+  /// here, and own kernels for up to four rows of FP32. FP64, INT32 and INT64 by own kernels, with alpha and beta 1 and
+  /// no activation.
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description) override;
-  /// FP32 likewise; FP16 and BF16 as cuda_conv_half.h says: cuDNN, whose algorithms are tried here on a stream of their own, once each.
+  /// FP32 likewise; FP16 and BF16 as cuda_conv_half.h says: cuDNN, whose algorithms are tried here on a stream of their
+  /// own, once each.
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description) override;
   /// True once a kernel that calls cuDNN was prepared: streams then need a handle.
   bool uses_cudnn() const;
