@@ -81,15 +81,13 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
   auto served = std::make_shared<server::ServedModel>(
       *settings.MakeServedModel(ModelId(last_model_id_), static_cast<int64_t>(last_model_id_)));
   served->metrics = metrics_->AddModel(served->name, served->version, served->max_batch_size);
-  server::InstanceOptions options;
-  options.batch_buckets = variant.buckets.empty() ? settings.batch_buckets : variant.buckets;
-  if (settings.batch_buckets.empty()) options.batch_buckets = {1};  // The model has no batch dimension.
-  options.slot_counts = settings.slots;
-  // Uncut: the very rows that are asked for, however long they take.
-  options.batch_rows = variant.uncut ? options.batch_buckets.back() : settings.batch_rows;
-  options.unit_limit = config_.unit_limit;
-  options.plan.precision = settings.precision;
-  options.plan.unit_target = variant.uncut ? absl::Hours(1) : config_.unit_target;
+  server::InstanceOptions options = server::MakeInstanceOptions(settings, config_);
+  const bool has_batches = !settings.batch_buckets.empty();
+  if (has_batches && !variant.buckets.empty()) options.batch_buckets = variant.buckets;
+  if (variant.uncut) {  // The very rows that are asked for, however long they take.
+    options.batch_rows = options.batch_buckets.back();
+    options.plan.unit_target = absl::Hours(1);
+  }
   lanes_->CompletePlanOptions(options.plan);
   gpu::Device& host = folding_device_ != nullptr ? *folding_device_ : device();
   SLUICE_ASSIGN_OR_RETURN(auto instance, server::ModelInstance::Create(*model, device(), host, served, options));

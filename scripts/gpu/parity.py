@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The Sluice Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Step parity: the small exported networks of tests/models, in every class, against ONNX Runtime on the CPU."""
+"""Step parity: the small exported networks of tests/models against ONNX Runtime on the CPU, in every class and precision."""
 import pathlib
 import sys
 import tempfile

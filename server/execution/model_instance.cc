@@ -34,6 +34,17 @@ std::string DescribeBudgets(gpu::Device& device) {
 
 }  // namespace
 
+InstanceOptions MakeInstanceOptions(const ModelSettings& settings, const ServerConfig& config) {
+  InstanceOptions options;
+  options.batch_buckets = settings.batch_buckets.empty() ? std::vector<int64_t>{1} : settings.batch_buckets;
+  options.slot_counts = settings.slots;
+  options.batch_rows = settings.batch_rows;
+  options.unit_limit = config.unit_limit;
+  options.plan.unit_target = config.unit_target;
+  options.plan.precision = settings.precision;
+  return options;
+}
+
 absl::StatusOr<std::unique_ptr<ModelInstance>> ModelInstance::Create(const model::Model& model, gpu::Device& device,
                                                                      gpu::Device& host,
                                                                      std::shared_ptr<const ServedModel> served,

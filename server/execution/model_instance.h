@@ -18,7 +18,9 @@
 #include "gpu/slot_pool.h"
 #include "model/description.h"
 #include "model/model.h"
+#include "server/config.h"
 #include "server/execution/row_cut.h"
+#include "server/repository/model_settings.h"
 #include "server/served_model.h"
 
 namespace sluice::server {
@@ -31,6 +33,10 @@ struct InstanceOptions {
   absl::Duration unit_limit = absl::Microseconds(60);
   model::PlanOptions plan;
 };
+
+/// Those that a model's settings and the server's flags ask for; PlanOptions of the device are left to it
+/// (DeviceLanes::CompletePlanOptions).
+InstanceOptions MakeInstanceOptions(const ModelSettings& settings, const ServerConfig& config);
 
 /// One plan with its slots for each class; no pool where the class never uses the plan.
 struct PreparedPlan {

@@ -166,13 +166,7 @@ absl::Status Serving::LoadVersion(const RepositoryModel& found, const Repository
   }
   auto served = std::make_shared<ServedModel>(*settings.MakeServedModel(ModelId(++last_model_id_), version.version));
   served->metrics = metrics_.AddModel(served->name, served->version, served->max_batch_size);
-  InstanceOptions options;
-  options.batch_buckets = settings.batch_buckets.empty() ? std::vector<int64_t>{1} : settings.batch_buckets;
-  options.slot_counts = settings.slots;
-  options.batch_rows = settings.batch_rows;
-  options.unit_limit = config_.unit_limit;
-  options.plan.unit_target = config_.unit_target;
-  options.plan.precision = settings.precision;
+  InstanceOptions options = MakeInstanceOptions(settings, config_);
 
   // Prepared on every device before any of them shows it, so that a failure leaves nothing behind.
   SLUICE_ASSIGN_OR_RETURN(served->devices, PlaceModel(settings));
