@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/data_type.h"
+
 namespace sluice {
 
 // FP16 and BF16 as bits, which g++ 12 does not have as types in C++. To the nearest, ties to even; NaN stays NaN.
@@ -55,6 +57,11 @@ inline uint16_t Bf16FromFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/// Of `type`, which is FP16 or BF16.
+inline uint16_t HalfFromFloat(DataType type, float value) {
+  return type == DataType::kFp16 ? Fp16FromFloat(value) : Bf16FromFloat(value);
 }
 
 }  // namespace sluice

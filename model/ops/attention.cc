@@ -174,7 +174,7 @@ class Writer {
     if (type_ == DataType::kFp32) return context_.AddConstant(what, type_, dims, numbers);
     std::vector<uint16_t> bits;
     for (const float number : numbers) {
-      bits.push_back(type_ == DataType::kFp16 ? Fp16FromFloat(number) : Bf16FromFloat(number));
+      bits.push_back(HalfFromFloat(type_, number));
     }
     return context_.AddConstant(what, type_, dims, bits);
   }

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "base/half.h"
-#include "model/graph_builder.h"
 #include "model/ops/activation.h"
 #include "model/ops/operators.h"
 #include "model/passes/passes.h"
@@ -20,15 +19,6 @@ using ::testing::ElementsAre;
 
 class LowerPrecisionTest : public ModelTest {
  protected:
-  Graph Bound(const std::string& file, const std::vector<Shape>& shapes) {
-    auto graph = BuildGraphOf(file);
-    EXPECT_TRUE(graph.ok()) << graph.status();
-    const Signature signature = ReadSignature(*files_.back(), *graph);
-    absl::Status status = BindShapes(*graph, signature, {shapes});
-    if (status.ok()) status = FoldConstants(*graph, *device_);
-    EXPECT_TRUE(status.ok()) << status;
-    return *std::move(graph);
-  }
   static DataType TypeOfOutput(const Graph& graph, size_t node) {
     return graph.value(graph.nodes[node].outputs[0]).type;
   }

@@ -13,6 +13,7 @@
 #include "gpu/kernels/host_library.h"
 #include "model/graph_builder.h"
 #include "model/ops/registry.h"
+#include "model/passes/passes.h"
 #include "onnx_writer.h"
 
 namespace sluice::model {
@@ -28,6 +29,16 @@ absl::StatusOr<Graph> ModelTest::BuildGraphOf(const std::string& file) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<OnnxFile> parsed, ParseOnnx(AsBytes(*bytes_.back()), ""));
   files_.push_back(std::move(parsed));
   return BuildGraph(*files_.back());
+}
+
+Graph ModelTest::Bound(const std::string& file, const std::vector<Shape>& shapes) {
+  absl::StatusOr<Graph> graph = BuildGraphOf(file);
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  if (!graph.ok()) return Graph();
+  absl::Status status = BindShapes(*graph, ReadSignature(*files_.back(), *graph), {shapes});
+  if (status.ok()) status = FoldConstants(*graph, *device_);
+  EXPECT_TRUE(status.ok()) << status;
+  return *std::move(graph);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ModelTest::Load(const std::string& file) {

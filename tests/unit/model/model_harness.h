@@ -38,6 +38,8 @@ class ModelTest : public ::testing::Test {
   std::unique_ptr<gpu::Device> MakeDevice(const gpu::HostDeviceOptions& options);
   /// Parses and types `file`; what the graph points into is kept by the fixture.
   absl::StatusOr<Graph> BuildGraphOf(const std::string& file);
+  /// The graph of `file`, bound and folded, so that passes find shapes. Fails the test when that cannot be.
+  Graph Bound(const std::string& file, const std::vector<Shape>& shapes);
   /// The whole way: read, bind `shapes`, plan, make a slot, run. Outputs' bytes in file order.
   absl::StatusOr<std::vector<std::string>> Run(const std::string& file, const std::vector<Shape>& shapes,
                                                const std::vector<std::string>& inputs);

@@ -24,17 +24,6 @@ using ::testing::Pointwise;
 
 class PassesTest : public ModelTest {
  protected:
-  /// Types, binds and folds `file`, so that passes find shapes.
-  Graph Bound(const std::string& file, const std::vector<Shape>& shapes) {
-    auto graph = BuildGraphOf(file);
-    EXPECT_TRUE(graph.ok()) << graph.status();
-    const Signature signature = ReadSignature(*files_.back(), *graph);
-    absl::Status status = BindShapes(*graph, signature, {shapes});
-    if (status.ok()) status = FoldConstants(*graph, *device_);
-    EXPECT_TRUE(status.ok()) << status;
-    return *std::move(graph);
-  }
-
   static std::vector<float> Floats(const Graph& graph, ValueIndex index) {
     const ByteSpan bytes = graph.value(index).bytes;
     return FromBytes<float>(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));

@@ -13,8 +13,7 @@ namespace sluice::gpu {
 
 inline std::vector<uint16_t> HalfBits(DataType type, const std::vector<float>& values) {
   std::vector<uint16_t> bits;
-  for (const float value : values)
-    bits.push_back(type == DataType::kFp16 ? Fp16FromFloat(value) : Bf16FromFloat(value));
+  for (const float value : values) bits.push_back(HalfFromFloat(type, value));
   return bits;
 }
 
