@@ -75,8 +75,9 @@ def sanitizer(suites, *flags):
 # Calls that the driver refuses are part of the suite (foreign memory, a size no device has): only memory counts.
 memcheck = sanitizer([["conformance_cuda"], ["kernels_cuda"]], "--tool", "memcheck", "--report-api-errors", "no",
                      "--leak-check", "full")
-# Of our own kernels: the libraries' take minutes, and convolutions use no shared memory of ours.
-racecheck = sanitizer([["kernels_cuda", "--gtest_filter=-Conv.*"]], "--tool", "racecheck", "--kernel-name", "kns=sluice")
+# Of our own kernels: the libraries' take minutes, convolutions use no shared memory of ours, and the tool fails inside
+# cuBLASLt's kernels for halves ("Internal Sanitizer Error").
+racecheck = sanitizer([["kernels_cuda", "--gtest_filter=-Conv.*:Half.ProductsAgree*:Half.Convolutions*"]], "--tool", "racecheck", "--kernel-name", "kns=sluice")
 
 # Name: (what makes its command, seconds it may take).
 STEPS = {
