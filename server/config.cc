@@ -170,6 +170,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--devices", config.devices, "Devices: auto, host, host:N, cuda:0,1");
   app.add_option("--cuda-module", config.cuda_module,
                  "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
+  app.add_option(
+      "--tuning-cache", config.tuning_cache,
+      "Folder of what `sluice tune` found for this machine's GPUs; without it kernels are tried at each load");
   app.add_option("--host-threads", config.host_threads, "Compute threads of a host device; 0: CPUs less one");
   app.add_option("--strict-readiness", config.strict_readiness,
                  "Ready only when every model of the repository is ready");
@@ -227,6 +230,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   healthcheck->add_option("--grpc-port", health_port, "gRPC port of the server on this machine")
       ->capture_default_str()
       ->check(CLI::Range(1, 65535));
+  CLI::App* tune = app.add_subcommand("tune", "Tune a model's kernels on the CUDA devices, print a report, exit");
+  tune->add_option("model", parsed.tune_model, "Name of the model")->required();
+  tune->fallthrough();
 
   try {  // CLI11 reports by throwing.
     app.parse(argc, argv);

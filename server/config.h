@@ -20,8 +20,9 @@ struct ServerConfig {
   int grpc_port = 8001;
   int metrics_port = 8002;
   std::string devices = "auto";
-  std::string cuda_module;  ///< Path of the CUDA module; empty: where it is installed.
-  int host_threads = 0;     ///< 0: one less than the CPUs this process may use, at least 1.
+  std::string cuda_module;   ///< Path of the CUDA module; empty: where it is installed.
+  std::string tuning_cache;  ///< Folder of `sluice tune`'s files; empty: kernels are tried at each load.
+  int host_threads = 0;      ///< 0: one less than the CPUs this process may use, at least 1.
   bool strict_readiness = true;
   bool strict_class = false;
   absl::Duration exit_timeout = absl::Seconds(30);
@@ -57,6 +58,7 @@ struct ServerConfig {
 struct ParsedFlags {
   ServerConfig config;
   bool exit_now = false;      ///< --help or --version was printed.
+  std::string tune_model;     ///< `sluice-server tune MODEL`: tune it, print a report, exit.
   int health_check_port = 0;  ///< `sluice-server healthcheck`: probe this port and exit.
 };
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/config.h"
+#include "server/execution/tuner.h"
 #include "server/rpc/health_check.h"
 #include "server/server.h"
 
@@ -56,6 +57,20 @@ absl::Status CheckEnvironment() {
 int Fail(const absl::Status& status, ExitCode code) {
   Log(Severity::kError, "cannot start", {{"error", std::string(status.message())}});
   return code;
+}
+
+/// `sluice-server tune MODEL`.
+int Tune(const ServerConfig& config, const std::string& model) {
+  const MonotonicClock clock;
+  const absl::StatusOr<TuneReport> report = TuneModel(config, model, clock, [](absl::string_view what) {
+    Log(Severity::kInfo, "tuning", {{"step", what}});
+  });
+  if (!report.ok()) {
+    Log(Severity::kError, "cannot tune", {{"model", model}, {"error", report.status().ToString()}});
+    return kExitFailed;
+  }
+  std::printf("%s\n", ToJson(*report).c_str());
+  return std::fflush(stdout) == 0 ? kExitOk : kExitFailed;
 }
 
 /// Waits for SIGTERM or SIGINT, or for a lost device. True: a signal.
@@ -102,6 +117,7 @@ int Run(int argc, char** argv) {
   }
   if (flags->exit_now) return kExitOk;
   if (flags->health_check_port != 0) return rpc::CheckHealth(flags->health_check_port) ? kExitOk : kExitFailed;
+  if (!flags->tune_model.empty()) return Tune(flags->config, flags->tune_model);
   if (const absl::Status status = CheckEnvironment(); !status.ok()) return Fail(status, kExitUsage);
   RaiseDescriptorLimit();
 

@@ -3,13 +3,12 @@
 #include "bench/pipeline/calls.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/cpu_relax.h"
-#include "base/data_type.h"
 #include "base/status_macros.h"
+#include "bench/common/values.h"
 #include "client/pause.h"
 
 namespace sluice::bench {
@@ -18,16 +17,6 @@ namespace {
 constexpr absl::Duration kAnswersMissing = absl::Seconds(30);
 /// A sleeping thread wakes some tens of microseconds late.
 constexpr absl::Duration kPollAhead = absl::Microseconds(200);
-
-/// Small numbers of both signs where the type has them, so that no kernel meets a special case.
-void Fill(DataType type, std::byte* data, size_t size_bytes) {
-  std::memset(data, 0, size_bytes);
-  if (type != DataType::kFp32) return;
-  for (size_t i = 0; i < size_bytes / sizeof(float); ++i) {
-    const float value = static_cast<float>(static_cast<int>(i % 257) - 128) / 128.0f;
-    std::memcpy(data + i * sizeof(float), &value, sizeof(float));
-  }
-}
 
 /// Counts answers; told by the threads that give them.
 class Answers {
@@ -120,7 +109,7 @@ Payload Payload::Repeated(const HouseModel& model, int64_t rows) {
   Payload payload(model, rows);
   for (size_t i = 0; i < payload.inputs_.size(); ++i) {
     std::vector<std::byte>& row = payload.memory_.emplace_back(payload.row_bytes_[i]);
-    Fill(model.served->inputs[i].type, row.data(), row.size());
+    FillInput(model.served->inputs[i], row);
   }
   for (size_t i = 0; i < payload.inputs_.size(); ++i) {
     payload.inputs_[i].pieces.assign(static_cast<size_t>(rows), server::Bytes(payload.memory_[i]));
@@ -134,7 +123,7 @@ absl::StatusOr<Payload> Payload::Pinned(const HouseModel& model, int64_t rows, g
     const size_t size_bytes = payload.row_bytes_[i] * static_cast<size_t>(rows);
     SLUICE_ASSIGN_OR_RETURN(gpu::PinnedBuffer buffer, device.AllocatePinned(size_bytes));
     const gpu::PinnedSpan span = buffer;
-    Fill(model.served->inputs[i].type, span.data, size_bytes);
+    FillInput(model.served->inputs[i], {span.data, size_bytes});
     payload.inputs_[i].pieces.push_back(server::Bytes(span.data, size_bytes));
     payload.pinned_.push_back(std::move(buffer));
   }

@@ -47,6 +47,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--device", server.devices, "host:0 or cuda:N")->capture_default_str();
   app.add_option("--cuda-module", server.cuda_module, "As of sluice-server");
   app.add_option("--host-threads", server.host_threads, "As of sluice-server")->check(CLI::Range(0, 256));
+  app.add_option("--tuning-cache", server.tuning_cache, "As of sluice-server");
   app.add_option("--rows", flags.rows, "Batch sizes, with commas between them (default: sluice.buckets of each model)")
       ->delimiter(',')
       ->check(CLI::Range(1, 65536));

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/request_class.h"
 #include "base/status_macros.h"
-#include "bench/plans/values.h"
+#include "bench/common/values.h"
 #include "gpu/slot.h"
 
 namespace sluice::bench {

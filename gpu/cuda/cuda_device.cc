@@ -79,11 +79,12 @@ absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int ordinal, const Clock& clock, DeviceInfo info, const CudaDeviceOptions& options)
+CudaDevice::CudaDevice(int ordinal, const Clock& clock, DeviceInfo info, const CudaDeviceOptions& options,
+                       std::unique_ptr<TuningTable> tuning)
     : ordinal_(ordinal),
       info_(std::move(info)),
       memory_(ordinal, info_, options),
-      library_(ordinal),
+      library_(ordinal, std::move(tuning)),
       timer_(ordinal, clock, [this](const absl::Status& status) {
         Log(Severity::kError, "the device's clock can no longer be read", {{"error", status.ToString()}});
         static_cast<void>(Note(status));
@@ -101,7 +102,10 @@ absl::StatusOr<int> CudaDevice::Count() {
 absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(int ordinal, const Clock& clock,
                                                            const CudaDeviceOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(DeviceInfo info, ReadInfo(ordinal));
-  auto device = std::unique_ptr<CudaDevice>(new CudaDevice(ordinal, clock, std::move(info), options));
+  SLUICE_ASSIGN_OR_RETURN(const std::string environment, TuningEnvironment(ordinal));
+  SLUICE_ASSIGN_OR_RETURN(auto tuning, TuningTable::Read(options.tuning, environment));
+  auto device =
+      std::unique_ptr<CudaDevice>(new CudaDevice(ordinal, clock, std::move(info), options, std::move(tuning)));
   SLUICE_RETURN_IF_ERROR(device->CheckPriorities());
   SLUICE_RETURN_IF_ERROR(device->memory_.budget().Refresh());  // The context is there now, and shows as other.
   SLUICE_RETURN_IF_ERROR(device->timer_.Start());

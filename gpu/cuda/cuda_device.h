@@ -83,7 +83,8 @@ class CudaDevice final : public Device {
   absl::Status Destroy(PinnedSpan memory) override;
 
  private:
-  CudaDevice(int ordinal, const Clock& clock, DeviceInfo info, const CudaDeviceOptions& options);
+  CudaDevice(int ordinal, const Clock& clock, DeviceInfo info, const CudaDeviceOptions& options,
+             std::unique_ptr<TuningTable> tuning);
 
   /// Creates one stream of each priority and compares what the driver made of them.
   absl::Status CheckPriorities();

@@ -4,17 +4,20 @@
 
 #include <cstddef>
 
+#include "gpu/kernels/tuning.h"
+
 namespace sluice::gpu {
 
 class MemoryBudget;
 
-/// Memory bounds of a CUDA device.
+/// What a CUDA device is started with.
 struct CudaDeviceOptions {
   /// Of all that is in use on the device, this process's context and other processes included; 0: all there is but
   /// kCudaMemoryReserveBytes or a sixteenth, whichever is less. More than that is cut to it.
   size_t memory_limit_bytes = 0;
   /// Counts and limits pinned memory; must outlive the device. None: the machine's memory is the limit.
   MemoryBudget* pinned_memory = nullptr;
+  TuningOptions tuning;
 };
 
 /// Kept free for what CUDA and its libraries allocate beside us: graphs, handles, trials of convolutions.

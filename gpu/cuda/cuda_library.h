@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,13 +21,14 @@ class MatMulChoices;
 /// over broadcast or permuted tensors have at most 8 dimensions after neighbours are merged, else UNIMPLEMENTED.
 class CudaKernelLibrary final : public KernelLibrary {
  public:
-  explicit CudaKernelLibrary(int ordinal);
+  CudaKernelLibrary(int ordinal, std::unique_ptr<TuningTable> tuning);
   ~CudaKernelLibrary() override;
 
   KernelFeatures features() const override { return {.low_precision = true}; }
+  TuningTable* tuning() override { return tuning_.get(); }
   /// FP32, without rounding of inputs unless TF32 is asked for, FP16 and BF16: cuBLASLt, whose algorithms are tried
-  /// here, and own kernels for up to four rows of FP32. FP64, INT32 and INT64 by own kernels, with alpha and beta 1 and
-  /// no activation.
+  /// here unless a tuning says which, and an own kernel for up to four rows. FP64, INT32 and INT64 by own kernels, with
+  /// alpha and beta 1 and no activation.
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description) override;
   /// FP32 likewise; FP16 and BF16 as cuda_conv_half.h says: cuDNN, whose algorithms are tried here on a stream of their
   /// own, once each.
@@ -60,9 +62,13 @@ class CudaKernelLibrary final : public KernelLibrary {
 
  private:
   const int ordinal_;
+  const std::unique_ptr<TuningTable> tuning_;  ///< Never null.
   const std::unique_ptr<MathLibraries> math_;
   const std::unique_ptr<MatMulChoices> matmul_choices_;
 };
+
+/// What a tuning of this device holds for: the device, the driver and the libraries whose ways are chosen from.
+absl::StatusOr<std::string> TuningEnvironment(int ordinal);
 
 /// Enqueues one write of the device's clock to `out`; for the device's own use.
 absl::Status SubmitStamp(cudaStream_t stream, std::byte* out);

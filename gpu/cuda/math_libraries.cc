@@ -4,6 +4,9 @@
 
 #include <cudnn.h>
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
@@ -96,13 +99,24 @@ absl::StatusOr<int> MathLibraries::MultiprocessorCount() {
   return count;
 }
 
-CudaKernelLibrary::CudaKernelLibrary(int ordinal)
+CudaKernelLibrary::CudaKernelLibrary(int ordinal, std::unique_ptr<TuningTable> tuning)
     : KernelLibrary(Backend::kCuda),
       ordinal_(ordinal),
+      tuning_(std::move(tuning)),
       math_(std::make_unique<MathLibraries>(ordinal)),
-      matmul_choices_(std::make_unique<MatMulChoices>(ordinal)) {}
+      matmul_choices_(std::make_unique<MatMulChoices>(ordinal, *tuning_)) {}
 CudaKernelLibrary::~CudaKernelLibrary() = default;
 
 bool CudaKernelLibrary::uses_cudnn() const { return math_->uses_cudnn(); }
+
+absl::StatusOr<std::string> TuningEnvironment(int ordinal) {
+  cudaDeviceProp properties;
+  int driver = 0;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGetDeviceProperties(&properties, ordinal)));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaDriverGetVersion(&driver)));
+  return absl::StrCat(properties.name, ", ", properties.multiProcessorCount, " multiprocessors, driver for CUDA ",
+                      driver / 1000, ".", driver % 1000 / 10, ", cuBLASLt ", cublasLtGetVersion(), ", cuDNN ",
+                      cudnnGetVersion());
+}
 
 }  // namespace sluice::gpu::cuda

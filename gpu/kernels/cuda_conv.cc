@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_kernel.h"
 #include "gpu/cuda/cuda_library.h"
@@ -49,6 +49,15 @@ absl::StatusOr<ConvOperands> ConvParts::Bind(const Kernel& kernel, const KernelA
                       .residual = residual ? args.spans[1].data : nullptr,
                       .output = args.spans[expected - 1].data,
                       .workspace = args.workspace.data};
+}
+
+std::string ConvParts::ProblemName(DataType type) const {
+  const auto dims = [](const int64_t(&values)[3]) { return absl::StrJoin(values, "x"); };
+  return absl::StrCat("conv ", std::string(WireName(type)), tf32 ? " tf32 " : " ", shape.batch, "x", shape.channels,
+                      "x", dims(shape.input), " by ", shape.filters, "x", dims(shape.kernel), " groups ", shape.groups,
+                      " strides ", dims(shape.strides), " dilations ", dims(shape.dilations), " pads ",
+                      dims(shape.pads_begin), " of ", dims(shape.padded), bias ? " bias" : "",
+                      residual ? " residual" : "", shape.relu ? " relu" : "");
 }
 
 namespace {
@@ -127,86 +136,73 @@ class DirectConv final : public CudaKernel {
   const ConvParts parts_;
 };
 
-/// What enqueues a convolution into memory of its own, for a trial.
-struct TrialConv {
-  TrialMemory memory;
-  ConvOperands operands;
-};
+/// Up to so many of cuBLASLt's algorithms for each number of parts of the depth; more where a tuning is made or read.
+constexpr int kMostColumnsWays = 2;
+constexpr int kMostTunedColumnsWays = 24;
 
-absl::Status MakeTrial(const ConvParts& parts, size_t input_bytes, size_t workspace_bytes, TrialConv& to) {
-  const size_t in = AlignWorkspace(input_bytes), out = AlignWorkspace(parts.output_bytes);
-  SLUICE_RETURN_IF_ERROR(to.memory.Allocate(in + out + workspace_bytes));
-  to.operands = {.input = to.memory.data(),
-                 .weights = parts.weights.data(),
-                 .bias = parts.bias.data(),
-                 .output = to.memory.data() + in,
-                 .workspace = to.memory.data() + in + out};
-  if (parts.residual) to.operands.residual = to.operands.output;
-  return absl::OkStatus();
-}
-
-/// What one way of cuDNN takes, in milliseconds; none when it does not take the call. The first convolution loads its
-/// code, so that no capture does.
-absl::StatusOr<std::optional<float>> TryWay(const CudnnTarget& target, const ConvProblem& problem,
-                                            const ConvParts& parts, const ConvWay& way, TrialTimer& timer) {
-  TrialConv trial = {TrialMemory(target.stream), {}};
-  const size_t input_bytes = parts.pad ? parts.padded_bytes : parts.input_bytes;
-  SLUICE_RETURN_IF_ERROR(MakeTrial(parts, input_bytes, way.workspace_bytes, trial));
-  const ConvOperands& operands = trial.operands;
-  const cudnnStatus_t answer = problem.Convolve(target.handle, way, operands);
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(target.stream)));
-  if (MeansNotSupported(answer)) return std::nullopt;
-  SLUICE_RETURN_IF_ERROR(CudnnStatus(answer, "a trial convolution", __FILE__, __LINE__));
-  return timer.Milliseconds([&]() -> absl::Status {
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDNN_STATUS(problem.Convolve(target.handle, way, operands)));
-    if (way.fused || (operands.bias == nullptr && !parts.shape.relu)) return absl::OkStatus();
-    return SubmitAddBias(target.stream, parts.shape, static_cast<const float*>(operands.bias),
-                         static_cast<float*>(operands.output));
-  });
-}
-
-absl::StatusOr<float> TryColumns(cudaStream_t stream, const ConvParts& parts, const ColumnsWay& way,
-                                 TrialTimer& timer) {
-  TrialConv trial = {TrialMemory(stream), {}};
-  SLUICE_RETURN_IF_ERROR(MakeTrial(parts, parts.input_bytes, way.workspace_bytes(), trial));
-  SLUICE_RETURN_IF_ERROR(way.Submit(stream, trial.operands));
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream)));
-  return timer.Milliseconds([&] { return way.Submit(stream, trial.operands); });
-}
-
-/// The fastest way found; at most one of the two is set.
-struct ChosenWay {
+/// A way of convolving FP32: one of the two is set.
+struct FloatWay {
   std::optional<ConvWay> cudnn;
   std::optional<ColumnsWay> columns;
+
+  absl::StatusOr<std::string> LongName() const { return cudnn.has_value() ? cudnn->LongName() : columns->LongName(); }
+  size_t workspace_bytes() const { return cudnn.has_value() ? cudnn->workspace_bytes : columns->workspace_bytes(); }
 };
 
-/// By convolving whatever lies in memory: which calls cuDNN takes is known only to itself, and its own ranking is poor
-/// for small batches in fp32. `problem` is none when cuDNN cannot describe it.
-absl::StatusOr<ChosenWay> TryWays(const CudnnTarget& target, cublasLtHandle_t cublas_lt, const ConvProblem* problem,
-                                  const ConvParts& parts) {
-  TrialTimer timer(target.stream);
-  SLUICE_RETURN_IF_ERROR(timer.Make());
-  ChosenWay chosen;
-  float least = std::numeric_limits<float>::max();
+/// False when cuDNN does not take the call. A trial leaves out what cuDNN needs beforehand: pads, a copied residual.
+absl::StatusOr<bool> SubmitTrial(const CudnnTarget& target, const ConvProblem* problem, const ConvParts& parts,
+                                 const FloatWay& way, const ConvOperands& operands) {
+  if (way.columns.has_value()) {
+    SLUICE_RETURN_IF_ERROR(way.columns->Submit(target.stream, operands));
+    return true;
+  }
+  const cudnnStatus_t answer = problem->Convolve(target.handle, *way.cudnn, operands);
+  if (MeansNotSupported(answer)) return false;
+  SLUICE_RETURN_IF_ERROR(CudnnStatus(answer, "a trial convolution", __FILE__, __LINE__));
+  if (way.cudnn->fused || (operands.bias == nullptr && !parts.shape.relu)) return true;
+  SLUICE_RETURN_IF_ERROR(SubmitAddBias(target.stream, parts.shape, static_cast<const float*>(operands.bias),
+                                       static_cast<float*>(operands.output)));
+  return true;
+}
+
+/// The fastest way, by convolving whatever lies in memory: which calls cuDNN takes is known only to itself, and its own
+/// ranking is poor for small batches in FP32. None when nothing convolves. `problem` is none when cuDNN cannot describe
+/// it.
+absl::StatusOr<std::optional<FloatWay>> FastestFloatWay(const CudnnTarget& target, cublasLtHandle_t cublas_lt,
+                                                        TuningTable& tuning, const ConvProblem* problem,
+                                                        const ConvParts& parts) {
+  TrialProblem trial = {.tuning = tuning, .name = parts.ProblemName(DataType::kFp32), .ways = {}};
+  const bool tuned = tuning.tunes() || tuning.Find(trial.name).has_value();
+  std::vector<FloatWay> ways;
   if (problem != nullptr) {
     const bool plain = !parts.bias && !parts.residual && !parts.shape.relu;
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<ConvWay> ways, problem->Ways(target.handle, plain));
-    for (const ConvWay& way : ways) {
-      SLUICE_ASSIGN_OR_RETURN(const std::optional<float> milliseconds, TryWay(target, *problem, parts, way, timer));
-      if (!milliseconds.has_value() || *milliseconds >= least) continue;
-      chosen.cudnn = way;
-      least = *milliseconds;
-    }
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<ConvWay> found, problem->Ways(target.handle, plain));
+    for (const ConvWay& way : found) ways.push_back({.cudnn = way, .columns = std::nullopt});
   }
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<ColumnsWay> ways,
-                          ColumnsWay::Ways(cublas_lt, parts.shape, parts.residual, parts.tf32));
-  for (const ColumnsWay& way : ways) {
-    SLUICE_ASSIGN_OR_RETURN(const float milliseconds, TryColumns(target.stream, parts, way, timer));
-    if (milliseconds >= least) continue;
-    chosen = {.cudnn = std::nullopt, .columns = way};
-    least = milliseconds;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<ColumnsWay> found,
+                          ColumnsWay::Ways(cublas_lt, parts.shape, parts.residual, parts.tf32,
+                                           tuned ? kMostTunedColumnsWays : kMostColumnsWays));
+  for (const ColumnsWay& way : found) ways.push_back({.cudnn = std::nullopt, .columns = way});
+  size_t workspace_bytes = 0;
+  for (const FloatWay& way : ways) {
+    SLUICE_ASSIGN_OR_RETURN(trial.ways.emplace_back(), way.LongName());
+    workspace_bytes = std::max(workspace_bytes, way.workspace_bytes());
   }
-  return chosen;
+  TrialMemory memory(target.stream);
+  const size_t in = AlignWorkspace(parts.pad ? parts.padded_bytes : parts.input_bytes);
+  const size_t out = AlignWorkspace(parts.output_bytes);
+  SLUICE_RETURN_IF_ERROR(memory.Allocate(in + out + workspace_bytes));
+  ConvOperands operands = {.input = memory.data(),
+                           .weights = parts.weights.data(),
+                           .bias = parts.bias.data(),
+                           .output = memory.data() + in,
+                           .workspace = memory.data() + in + out};
+  if (parts.residual) operands.residual = operands.output;
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<size_t> fastest, FastestWay(target.stream, trial, [&](size_t way, int) {
+                            return SubmitTrial(target, problem, parts, ways[way], operands);
+                          }));
+  if (!fastest.has_value()) return std::nullopt;
+  return ways[*fastest];
 }
 
 absl::StatusOr<ConvParts> MakeParts(int ordinal, const ConvDescription& d, const ConvGeometry& geometry) {
@@ -243,7 +239,7 @@ absl::StatusOr<ConvParts> MakeParts(int ordinal, const ConvDescription& d, const
 
 absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareConv(const ConvDescription& description) {
   if (description.type != DataType::kFp32) {
-    return PrepareHalfConv(ordinal_, *math_, *matmul_choices_, description);
+    return PrepareHalfConv(ordinal_, *math_, *matmul_choices_, *tuning_, description);
   }
   if (description.channels_last ||
       (description.activation != Activation::kNone && description.activation != Activation::kRelu)) {
@@ -257,11 +253,12 @@ absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareConv(const Con
   SLUICE_RETURN_IF_ERROR(LoadPad(ordinal_));
   SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t cublas_lt, math_->CublasLt());
   SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math_->TakeCudnn());
-  const absl::StatusOr<ChosenWay> way = TryWays(target, cublas_lt, problem.ok() ? &*problem : nullptr, parts);
+  const absl::StatusOr<std::optional<FloatWay>> found =
+      FastestFloatWay(target, cublas_lt, *tuning_, problem.ok() ? &*problem : nullptr, parts);
   math_->GiveCudnn(target);
-  SLUICE_RETURN_IF_ERROR(way.status());
-  if (way->columns.has_value()) return std::make_unique<ColumnsConv>(std::move(parts), *way->columns);
-  if (way->cudnn.has_value()) {
+  SLUICE_RETURN_IF_ERROR(found.status());
+  if (const std::optional<FloatWay>& way = *found; way.has_value()) {
+    if (way->columns.has_value()) return std::make_unique<ColumnsConv>(std::move(parts), *way->columns);
     return std::make_unique<CudnnConv>(std::move(parts), *std::move(problem), *way->cudnn);
   }
   SLUICE_RETURN_IF_ERROR(LoadDirectConv(ordinal_));

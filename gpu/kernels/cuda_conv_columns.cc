@@ -3,7 +3,9 @@
 #include "gpu/kernels/cuda_conv_columns.h"
 
 #include <cstdint>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_kernel.h"
 
@@ -12,7 +14,6 @@ namespace {
 
 // Two pieces of a slot's workspace; above, cuDNN has blocks enough and moves fewer bytes.
 constexpr size_t kMaxColumnsBytes = size_t{16} << 20;
-constexpr int kMostWays = 2;  // For each number of parts.
 // A result of so many elements is some 250 tiles of 64 x 64: every multiprocessor has work without parts.
 constexpr int64_t kManyElements = int64_t{1} << 20;
 constexpr int64_t kMostParts = 16;
@@ -75,13 +76,13 @@ ColumnsWay::ColumnsWay(const ConvShape& shape, const LtProduct& product, int64_t
 }
 
 absl::StatusOr<std::vector<ColumnsWay>> ColumnsWay::Ways(cublasLtHandle_t handle, const ConvShape& shape, bool residual,
-                                                         bool tf32) {
+                                                         bool tf32, int most) {
   std::vector<ColumnsWay> ways;
   // All in int64_t: geometry.h bounds the tensors, and the depth is bounded by the weights.
   const int64_t column_count = shape.batch * Area(shape.output);
-  const auto most = static_cast<int64_t>(kMaxColumnsBytes / sizeof(float));
-  if (shape.groups != 1 || column_count == 0 || Depth(shape) > most / column_count ||
-      shape.filters > most / column_count) {
+  const auto most_elements = static_cast<int64_t>(kMaxColumnsBytes / sizeof(float));
+  if (shape.groups != 1 || column_count == 0 || Depth(shape) > most_elements / column_count ||
+      shape.filters > most_elements / column_count) {
     return ways;
   }
   for (int64_t parts = 1; parts <= kMostParts; parts *= 2) {
@@ -91,12 +92,17 @@ absl::StatusOr<std::vector<ColumnsWay>> ColumnsWay::Ways(cublasLtHandle_t handle
     const bool pointwise = parts == 1 && IsPointwise(shape);
     MatMulOperands operands = Product(shape, pointwise, residual, parts);
     operands.tf32 = tf32;
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products, LtProduct::Candidates(handle, operands, kMostWays));
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products, LtProduct::Candidates(handle, operands, most));
     for (const LtProduct& product : products) {
       if (!product.leaves_c()) ways.push_back(ColumnsWay(shape, product, parts));
     }
   }
   return ways;
+}
+
+absl::StatusOr<std::string> ColumnsWay::LongName() const {
+  SLUICE_ASSIGN_OR_RETURN(const std::string product, product_.Name());
+  return absl::StrCat("columns in ", parts_, ": ", product);
 }
 
 absl::Status ColumnsWay::Load(int ordinal) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,11 +24,14 @@ namespace sluice::gpu::cuda {
 /// any number of threads may submit it.
 class ColumnsWay {
  public:
-  /// Ways worth trying; none for groups, or when the columns are large: then there are blocks enough. Load time only.
+  /// Ways worth trying, at most `most` for each number of parts; none for groups, or when the columns are large: then
+  /// there are blocks enough. Load time only.
   static absl::StatusOr<std::vector<ColumnsWay>> Ways(cublasLtHandle_t handle, const ConvShape& shape, bool residual,
-                                                      bool tf32);
+                                                      bool tf32, int most);
   static absl::Status Load(int ordinal);
 
+  /// As MatMulWay::LongName.
+  absl::StatusOr<std::string> LongName() const;
   size_t workspace_bytes() const { return columns_bytes_ + result_bytes_ + product_.workspace_bytes(); }
   /// Allocates nothing, and is capturable. Up to four launches.
   absl::Status Submit(cudaStream_t stream, const ConvOperands& operands) const;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/kernels/cuda_conv_half.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -21,6 +22,7 @@
 #include "gpu/kernels/cuda_conv_half_kernels.h"
 #include "gpu/kernels/cuda_conv_parts.h"
 #include "gpu/kernels/cuda_conv_problem.h"
+#include "gpu/kernels/cuda_few_rows.h"
 #include "gpu/kernels/cuda_trial.h"
 #include "gpu/kernels/geometry.h"
 
@@ -32,7 +34,7 @@ constexpr size_t kHalfBytes = 2;
 struct HalfParts {
   ConvParts common;  ///< Its shape says whether the library applies a Relu, and has the channels that are stored.
   DataType type = DataType::kFp16;
-  HalfActivation activation;    ///< All of it, for our own kernels.
+  SumActivation activation;     ///< All of it, for our own kernels.
   bool activate_after = false;  ///< The library's call leaves the activation.
   int64_t output_count = 0;
   bool takes_pads = false;  ///< The libraries do.
@@ -48,6 +50,8 @@ class HalfWay {
  public:
   virtual ~HalfWay() = default;
   virtual std::string name() const = 0;
+  /// Tells it from other ways of its convolution, for a tuning. Products are tuned on their own.
+  virtual std::string LongName() const { return name(); }
   virtual size_t workspace_bytes() const = 0;
   /// Allocates nothing, and is capturable. False when the library does not take the call after all.
   virtual absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const = 0;
@@ -57,6 +61,7 @@ class CudnnWay final : public HalfWay {
  public:
   CudnnWay(std::shared_ptr<const ConvProblem> problem, const ConvWay& way) : problem_(std::move(problem)), way_(way) {}
   std::string name() const override { return absl::StrCat("cuDNN algorithm ", static_cast<int>(way_.algorithm)); }
+  std::string LongName() const override { return way_.LongName(); }
   size_t workspace_bytes() const override { return way_.workspace_bytes; }
   absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
     const cudnnStatus_t answer = problem_->Convolve(target.handle, way_, operands);
@@ -78,6 +83,7 @@ class ProductWay final : public HalfWay {
   ProductWay(const ConvShape& shape, const MatMulWay& way, size_t columns_bytes)
       : shape_(shape), way_(way), columns_bytes_(AlignWorkspace(columns_bytes)) {}
   std::string name() const override { return absl::StrCat(columns_bytes_ > 0 ? "columns, " : "", way_.name()); }
+  std::string LongName() const override { return columns_bytes_ > 0 ? "columns" : "product"; }
   size_t workspace_bytes() const override { return columns_bytes_ + way_.workspace_bytes(); }
   absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
     const void* rows = operands.input;
@@ -109,6 +115,7 @@ class ImageWay final : public HalfWay {
         image_bytes_(AlignWorkspace(
             static_cast<size_t>(shape.batch * shape.input[1] * shape.input[2] * shape.channels) * kHalfBytes)) {}
   std::string name() const override { return way_->name(); }
+  std::string LongName() const override { return way_->LongName(); }
   size_t workspace_bytes() const override { return image_bytes_ + way_->workspace_bytes(); }
   absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
     ConvOperands inner = operands;
@@ -137,6 +144,7 @@ class ImageColumnsWay final : public HalfWay {
         way_(way),
         columns_bytes_(AlignWorkspace(columns_bytes)) {}
   std::string name() const override { return absl::StrCat("columns of an image, ", way_.name()); }
+  std::string LongName() const override { return "columns of an image"; }
   size_t workspace_bytes() const override { return columns_bytes_ + way_.workspace_bytes(); }
   absl::StatusOr<bool> Submit(const CudnnTarget& target, const ConvOperands& operands) const override {
     auto* const columns = static_cast<std::byte*>(operands.workspace);
@@ -187,6 +195,23 @@ class LibraryHalfConv final : public CudnnKernel {
   const std::unique_ptr<HalfWay> way_;
 };
 
+/// A pointwise convolution of a few places in all, as squeeze-and-excitation has them: a product of few rows.
+class FewPlacesConv final : public CudaKernel {
+ public:
+  FewPlacesConv(HalfParts parts, const FewRowsProduct& product)
+      : CudaKernel(absl::StrCat(parts.common.name, " (few rows)"), 0), parts_(std::move(parts)), product_(product) {}
+
+  absl::Status Submit(cudaStream_t stream, const KernelArgs& args) const override {
+    SLUICE_ASSIGN_OR_RETURN(const ConvOperands operands, parts_.common.Bind(*this, args));
+    return SubmitFewRows(stream, product_, operands.input, operands.weights, operands.bias, operands.residual,
+                         operands.output);
+  }
+
+ private:
+  const HalfParts parts_;
+  const FewRowsProduct product_;
+};
+
 /// By our own kernels.
 class OwnHalfConv final : public CudaKernel {
  public:
@@ -205,10 +230,6 @@ class OwnHalfConv final : public CudaKernel {
   const HalfParts parts_;
   decltype(&SubmitDepthwise) const submit_;
 };
-
-uint16_t ToBits(DataType type, float value) {
-  return type == DataType::kFp16 ? Fp16FromFloat(value) : Bf16FromFloat(value);
-}
 
 /// [filters, channels, kernel] of FP32 as halves, in another order: the element at (f, c, k) goes to
 /// f * steps[0] + c * steps[1] + k * steps[2] of `count` elements, which are 0 elsewhere.
@@ -229,7 +250,7 @@ absl::StatusOr<CudaConstant> PackWeights(int ordinal, const ConvDescription& d, 
                                   for (int64_t k = 0; k < kernel; ++k, from += sizeof(float)) {
                                     float value;
                                     std::memcpy(&value, from, sizeof(value));
-                                    bits[f * steps[0] + c * steps[1] + k * steps[2]] = ToBits(d.type, value);
+                                    bits[f * steps[0] + c * steps[1] + k * steps[2]] = HalfFromFloat(d.type, value);
                                   }
                                 }
                               }
@@ -247,7 +268,7 @@ absl::StatusOr<CudaConstant> PackBias(int ordinal, const ConvDescription& d, int
     for (int64_t i = 0; d.bias.has_value() && i < filters; ++i) {
       float value;
       std::memcpy(&value, d.bias->data.data() + static_cast<size_t>(i) * sizeof(float), sizeof(value));
-      reinterpret_cast<uint16_t*>(to.data())[i] = ToBits(d.type, value);
+      reinterpret_cast<uint16_t*>(to.data())[i] = HalfFromFloat(d.type, value);
     }
     return absl::OkStatus();
   });
@@ -283,26 +304,6 @@ MatMulOperands PlacesProduct(const HalfParts& parts, int64_t depth) {
   return product;
 }
 
-/// Milliseconds of a whole convolution over operands of its own; none when it is not supported.
-absl::StatusOr<std::optional<float>> Try(const CudnnTarget& target, const HalfParts& parts, const HalfWay& way,
-                                         TrialTimer& timer) {
-  const ConvParts& common = parts.common;
-  const size_t in = AlignWorkspace(common.input_bytes), out = AlignWorkspace(common.output_bytes);
-  TrialMemory memory(target.stream);
-  SLUICE_RETURN_IF_ERROR(memory.Allocate(in + out + way.workspace_bytes()));
-  ConvOperands operands = {.input = memory.data(),
-                           .weights = common.weights.data(),
-                           .bias = common.bias.data(),
-                           .output = memory.data() + in,
-                           .workspace = memory.data() + in + out};
-  if (common.residual) operands.residual = operands.output;
-  // The first one loads the library's code, so that no capture does.
-  SLUICE_ASSIGN_OR_RETURN(const bool supported, SubmitWhole(target, parts, way, operands));
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(target.stream)));
-  if (!supported) return std::nullopt;
-  return timer.Milliseconds([&] { return SubmitWhole(target, parts, way, operands).status(); });
-}
-
 // Columns that take more memory have places enough for cuDNN, which convolves images of few channels poorly.
 constexpr int64_t kMaxColumnsBytes = int64_t{16} << 20;
 constexpr int64_t kMaxImageColumnsBytes = int64_t{128} << 20;
@@ -317,13 +318,16 @@ absl::StatusOr<std::optional<MatMulWay>> ProductOf(MathLibraries& math, MatMulCh
   return choices.Choose(handle, product);
 }
 
+/// Numbers of one filter.
+int64_t Depth(const ConvShape& shape) { return shape.channels / shape.groups * shape.kernel[1] * shape.kernel[2]; }
+
 /// Ways worth trying; none when neither library takes it.
 absl::StatusOr<std::vector<std::unique_ptr<HalfWay>>> Ways(const CudnnTarget& target, MathLibraries& math,
                                                            MatMulChoices& choices, const HalfParts& parts) {
   const ConvShape& shape = parts.common.shape;
   std::vector<std::unique_ptr<HalfWay>> ways;
   size_t columns_bytes = 0;
-  const int64_t depth = shape.channels * shape.kernel[1] * shape.kernel[2];
+  const int64_t depth = Depth(shape);  // Where it is used there is one group.
   if (parts.fp32_input) {
     SLUICE_ASSIGN_OR_RETURN(
         const std::optional<MatMulWay> product,
@@ -355,26 +359,47 @@ absl::StatusOr<std::vector<std::unique_ptr<HalfWay>>> Ways(const CudnnTarget& ta
 }
 
 /// The fastest way; null when there is none.
-absl::StatusOr<std::unique_ptr<HalfWay>> FastestWay(const CudnnTarget& target, MathLibraries& math,
-                                                    MatMulChoices& choices, const HalfParts& parts) {
-  TrialTimer timer(target.stream);
-  SLUICE_RETURN_IF_ERROR(timer.Make());
+absl::StatusOr<std::unique_ptr<HalfWay>> FastestHalfWay(int ordinal, const CudnnTarget& target, MathLibraries& math,
+                                                        MatMulChoices& choices, TuningTable& tuning,
+                                                        const HalfParts& parts) {
   SLUICE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<HalfWay>> ways, Ways(target, math, choices, parts));
-  std::unique_ptr<HalfWay> fastest;
-  float least = std::numeric_limits<float>::max();
-  for (std::unique_ptr<HalfWay>& way : ways) {
-    SLUICE_ASSIGN_OR_RETURN(const std::optional<float> took, Try(target, parts, *way, timer));
-    if (!took.has_value() || *took >= least) continue;
-    fastest = std::move(way);
-    least = *took;
+  if (ways.empty()) return nullptr;
+  const ConvParts& common = parts.common;
+  TrialProblem problem = {.tuning = tuning, .name = common.ProblemName(parts.type), .ways = {}};
+  if (parts.fp32_input) absl::StrAppend(&problem.name, " of an FP32 image");
+  if (parts.activate_after)
+    absl::StrAppend(&problem.name, " then activation ", static_cast<int>(parts.activation.kind));
+  size_t workspace_bytes = 0;
+  for (const std::unique_ptr<HalfWay>& way : ways) {
+    problem.ways.push_back(way->LongName());
+    workspace_bytes = std::max(workspace_bytes, way->workspace_bytes());
   }
-  return fastest;
+  const size_t in = AlignWorkspace(common.input_bytes), out = AlignWorkspace(common.output_bytes);
+  const size_t weights = AlignWorkspace(static_cast<size_t>(common.shape.filters * Depth(common.shape)) * kHalfBytes);
+  SLUICE_ASSIGN_OR_RETURN(const int copies, TrialCopies(tuning, ordinal, weights));
+  problem.copies = copies;
+  const size_t copies_bytes = copies > 1 ? weights * static_cast<size_t>(copies) : 0;
+  TrialMemory memory(target.stream);
+  SLUICE_RETURN_IF_ERROR(memory.Allocate(in + out + copies_bytes + workspace_bytes));
+  ConvOperands operands = {.input = memory.data(),
+                           .weights = common.weights.data(),
+                           .bias = common.bias.data(),
+                           .output = memory.data() + in,
+                           .workspace = memory.data() + in + out + copies_bytes};
+  if (common.residual) operands.residual = operands.output;
+  const auto submit = [&](size_t way, int call) {
+    ConvOperands own = operands;
+    if (copies > 1) own.weights = memory.data() + in + out + weights * static_cast<size_t>(call % copies);
+    return SubmitWhole(target, parts, *ways[way], own);
+  };
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<size_t> fastest, FastestWay(target.stream, problem, submit));
+  return fastest.has_value() ? std::move(ways[*fastest]) : nullptr;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibraries& math, MatMulChoices& choices,
-                                                        const ConvDescription& d) {
+                                                        TuningTable& tuning, const ConvDescription& d) {
   if (!d.channels_last || d.input.size() != 4) {
     return absl::UnimplementedError(absl::StrCat("the CUDA backend convolves ", std::string(WireName(d.type)),
                                                  " in two spatial dimensions with the channels last only, not ",
@@ -416,12 +441,22 @@ absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibrari
                                                              {parts.image_depth, 1, channels}));
     SLUICE_RETURN_IF_ERROR(LoadImage(ordinal, d.type));
   }
+  if (!d.fp32_input && IsPointwise(shape) && parts.output_count > 0) {
+    const MatMulOperands product = PlacesProduct(parts, shape.channels);
+    if (TakesFewRows(product)) {
+      SLUICE_ASSIGN_OR_RETURN(const int multiprocessors, math.MultiprocessorCount());
+      SLUICE_RETURN_IF_ERROR(LoadFewRows(ordinal, d.type));
+      FewRowsProduct few_rows = MakeFewRows(product, multiprocessors);
+      few_rows.activation = parts.activation;
+      return std::make_unique<FewPlacesConv>(std::move(parts), few_rows);
+    }
+  }
   if (parts.activate_after) SLUICE_RETURN_IF_ERROR(LoadHalfActivation(ordinal, d.type));
   parts.takes_pads = ConvProblem::TakesPads(geometry.spatial);
   if (parts.takes_pads || d.fp32_input) {
     SLUICE_RETURN_IF_ERROR(LoadUnfoldHalf(ordinal));
     SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math.TakeCudnn());
-    absl::StatusOr<std::unique_ptr<HalfWay>> way = FastestWay(target, math, choices, parts);
+    absl::StatusOr<std::unique_ptr<HalfWay>> way = FastestHalfWay(ordinal, target, math, choices, tuning, parts);
     math.GiveCudnn(target);
     SLUICE_RETURN_IF_ERROR(way.status());
     if (*way != nullptr) return std::make_unique<LibraryHalfConv>(std::move(parts), *std::move(way));

@@ -9,13 +9,15 @@
 #include "gpu/kernel.h"
 #include "gpu/kernels/conv.h"
 #include "gpu/kernels/cuda_matmul_ways.h"
+#include "gpu/kernels/tuning.h"
 
 namespace sluice::gpu::cuda {
 
 /// Convolutions of FP16 and BF16, channels last: pointwise ones as a matrix product by cuBLASLt or by cuDNN, whichever
-/// takes less time; others by cuDNN; those of one channel a group, and what cuDNN does not take, by our own kernels.
+/// takes less time; others by cuDNN; those of one channel a group, those of up to four places in all, and what cuDNN
+/// does not take, by our own kernels.
 /// UNIMPLEMENTED for other orders and numbers of dimensions. Load time only.
 absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibraries& math, MatMulChoices& choices,
-                                                        const ConvDescription& description);
+                                                        TuningTable& tuning, const ConvDescription& description);
 
 }  // namespace sluice::gpu::cuda

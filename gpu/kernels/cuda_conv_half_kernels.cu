@@ -4,6 +4,7 @@
 
 #include "gpu/cuda/cuda_launch.h"
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/kernels/cuda_activation.cuh"
 #include "gpu/kernels/cuda_conv_half_kernels.h"
 #include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_loop.cuh"
@@ -12,20 +13,6 @@ namespace sluice::gpu::cuda {
 namespace {
 
 constexpr int kPack = 8;  // Neighbouring channels of one thread, where their number allows: 16 bytes.
-
-__device__ float Activate(const HalfActivation& activation, float x) {
-  switch (activation.kind) {
-    case Activation::kRelu:
-      return x < 0.0f ? 0.0f : x;
-    case Activation::kClip:
-      x = x < activation.low ? activation.low : x;
-      return x > activation.high ? activation.high : x;
-    case Activation::kSwish:
-      return x / (1.0f + __expf(-x));
-    default:
-      return x;
-  }
-}
 
 /// Where one output element begins in its image.
 struct Place {
@@ -40,7 +27,7 @@ __device__ Place PlaceOf(const ConvShape& shape, const Divider& height, const Di
 
 template <class T, int kEach>
 __global__ void __launch_bounds__(kBlockThreads)
-    Depthwise(const __grid_constant__ ConvShape shape, HalfActivation activation, Divider height, Divider width,
+    Depthwise(const __grid_constant__ ConvShape shape, SumActivation activation, Divider height, Divider width,
               Divider groups, int64_t count, const T* input, const T* weights, const T* bias, const T* residual,
               T* out) {
   WaitForPrevious();
@@ -85,7 +72,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 constexpr int kWide = 4;
 template <class T, int kKernel, int kStride>
 __global__ void __launch_bounds__(kBlockThreads)
-    DepthwiseWide(const __grid_constant__ ConvShape shape, HalfActivation activation, Divider height, Divider strips,
+    DepthwiseWide(const __grid_constant__ ConvShape shape, SumActivation activation, Divider height, Divider strips,
                   Divider groups, int64_t count, const T* input, const T* weights, const T* bias, const T* residual,
                   T* out) {
   WaitForPrevious();
@@ -150,7 +137,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class T>
-__global__ void DirectHalf(const __grid_constant__ ConvShape shape, HalfActivation activation, Divider height,
+__global__ void DirectHalf(const __grid_constant__ ConvShape shape, SumActivation activation, Divider height,
                            Divider width, Divider filters, int64_t count, const T* input, const T* weights,
                            const T* bias, const T* residual, T* out) {
   WaitForPrevious();
@@ -241,7 +228,7 @@ __global__ void UnfoldHalf(const __grid_constant__ ConvShape shape, Divider heig
 }
 
 template <class T, int kEach>
-__global__ void ActivateAll(HalfActivation activation, int64_t count, T* out) {
+__global__ void ActivateAll(SumActivation activation, int64_t count, T* out) {
   WaitForPrevious();
   using Unit = Pack<T, kEach>;
   for (int64_t i = GridThread(); i < count; i += GridStep()) {
@@ -260,7 +247,7 @@ absl::Status WithHalf(DataType type, const Body& body) {
 }
 
 template <class T, int kEach>
-absl::Status LaunchDepthwise(cudaStream_t stream, const ConvShape& shape, const HalfActivation& activation,
+absl::Status LaunchDepthwise(cudaStream_t stream, const ConvShape& shape, const SumActivation& activation,
                              const void* input, const void* weights, const void* bias, const void* residual,
                              void* out) {
   const int64_t units = shape.channels / kEach;
@@ -342,7 +329,7 @@ absl::Status LoadDepthwise(int ordinal, DataType type) {
 }
 
 absl::Status SubmitDepthwise(cudaStream_t stream, DataType type, const ConvShape& shape,
-                             const HalfActivation& activation, const void* input, const void* weights, const void* bias,
+                             const SumActivation& activation, const void* input, const void* weights, const void* bias,
                              const void* residual, void* out) {
   return WithHalf(type, [&](auto tag) {
     using T = decltype(tag);
@@ -367,8 +354,8 @@ absl::Status LoadDirectHalf(int ordinal, DataType type) {
 }
 
 absl::Status SubmitDirectHalf(cudaStream_t stream, DataType type, const ConvShape& shape,
-                              const HalfActivation& activation, const void* input, const void* weights,
-                              const void* bias, const void* residual, void* out) {
+                              const SumActivation& activation, const void* input, const void* weights, const void* bias,
+                              const void* residual, void* out) {
   return WithHalf(type, [&](auto tag) {
     using T = decltype(tag);
     const int64_t count = shape.batch * shape.output[1] * shape.output[2] * shape.filters;
@@ -387,7 +374,7 @@ absl::Status LoadHalfActivation(int ordinal, DataType type) {
   });
 }
 
-absl::Status SubmitHalfActivation(cudaStream_t stream, DataType type, const HalfActivation& activation, int64_t count,
+absl::Status SubmitHalfActivation(cudaStream_t stream, DataType type, const SumActivation& activation, int64_t count,
                                   void* out) {
   return WithHalf(type, [&](auto tag) {
     using T = decltype(tag);

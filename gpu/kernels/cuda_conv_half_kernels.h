@@ -6,16 +6,10 @@
 
 #include "absl/status/status.h"
 #include "base/data_type.h"
+#include "gpu/kernels/cuda_activation.h"
 #include "gpu/kernels/cuda_conv_kernels.h"
-#include "gpu/kernels/tensor.h"
 
 namespace sluice::gpu::cuda {
-
-/// What follows the sum; numbers in float.
-struct HalfActivation {
-  Activation kind = Activation::kNone;  ///< kNone, kRelu, kClip or kSwish.
-  float low = 0, high = 0;
-};
 
 // Images of FP16 or BF16, [batch, y, x, channels], spatial dimensions 1 and 2 of the shape. `residual` may be null, and
 // may be `out`.
@@ -37,18 +31,18 @@ absl::Status SubmitUnfoldHalf(cudaStream_t stream, const ConvShape& shape, const
 /// One channel a group: weights [kernel, channels], bias [channels], of the same type.
 absl::Status LoadDepthwise(int ordinal, DataType type);
 absl::Status SubmitDepthwise(cudaStream_t stream, DataType type, const ConvShape& shape,
-                             const HalfActivation& activation, const void* input, const void* weights, const void* bias,
+                             const SumActivation& activation, const void* input, const void* weights, const void* bias,
                              const void* residual, void* out);
 
 /// Any groups: weights [filters, kernel, channels / groups]; one thread for each element of the result.
 absl::Status LoadDirectHalf(int ordinal, DataType type);
 absl::Status SubmitDirectHalf(cudaStream_t stream, DataType type, const ConvShape& shape,
-                              const HalfActivation& activation, const void* input, const void* weights,
-                              const void* bias, const void* residual, void* out);
+                              const SumActivation& activation, const void* input, const void* weights, const void* bias,
+                              const void* residual, void* out);
 
 /// out = activation(out), `count` elements; for kClip and kSwish behind a library's call.
 absl::Status LoadHalfActivation(int ordinal, DataType type);
-absl::Status SubmitHalfActivation(cudaStream_t stream, DataType type, const HalfActivation& activation, int64_t count,
+absl::Status SubmitHalfActivation(cudaStream_t stream, DataType type, const SumActivation& activation, int64_t count,
                                   void* out);
 
 }  // namespace sluice::gpu::cuda

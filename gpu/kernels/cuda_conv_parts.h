@@ -32,6 +32,8 @@ struct ConvParts {
   CudaConstant weights, bias;
   bool tf32 = false;
 
+  /// All that the time of a convolution of `type` depends on, as a tuning names it.
+  std::string ProblemName(DataType type) const;
   /// The spans in order: input, [residual], output. INTERNAL when they do not fit `kernel`.
   absl::StatusOr<ConvOperands> Bind(const Kernel& kernel, const KernelArgs& args) const;
 };

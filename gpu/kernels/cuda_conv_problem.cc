@@ -137,6 +137,10 @@ absl::StatusOr<ConvProblem> ConvProblem::Make(const ConvShape& shape, bool padde
   return problem;
 }
 
+std::string ConvWay::LongName() const {
+  return absl::StrCat("cuDNN algorithm ", static_cast<int>(algorithm), fused ? " fused" : "");
+}
+
 absl::StatusOr<std::vector<ConvWay>> ConvProblem::Ways(cudnnHandle_t handle, bool plain) const {
   std::array<cudnnConvolutionFwdAlgoPerf_t, CUDNN_CONVOLUTION_FWD_ALGO_COUNT> found;
   int count = 0;

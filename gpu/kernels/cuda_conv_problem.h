@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct ConvWay {
   cudnnConvolutionFwdAlgo_t algorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
   bool fused = false;  ///< Bias, residual and activation in one call; otherwise only the residual is added.
   size_t workspace_bytes = 0;
+  /// Tells it from other ways of its problem, for a tuning.
+  std::string LongName() const;
 };
 
 /// How the numbers of a convolution are stored, and how they may be multiplied.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +20,7 @@
 #include "gpu/cuda/cuda_library.h"
 #include "gpu/cuda/math_libraries.h"
 #include "gpu/kernels/cuda_constant.h"
+#include "gpu/kernels/cuda_few_rows.h"
 #include "gpu/kernels/cuda_matmul_kernels.h"
 #include "gpu/kernels/cuda_matmul_shape.h"
 #include "gpu/kernels/cuda_matmul_ways.h"
@@ -107,17 +107,18 @@ class TilesKernel final : public ProductKernel<T> {
   const MatMulShape shape_;
 };
 
-class FewRowsKernel final : public ProductKernel<float> {
+/// T is float or HalfBits.
+template <class T>
+class FewRowsKernel final : public ProductKernel<T> {
  public:
-  FewRowsKernel(Parts parts, const MatMulShape& shape, int warps)
-      : ProductKernel(std::move(parts), "few rows", 0), shape_(shape), warps_(warps) {}
+  FewRowsKernel(typename ProductKernel<T>::Parts parts, const FewRowsProduct& product)
+      : ProductKernel<T>(std::move(parts), "few rows", 0), product_(product) {}
 
  private:
-  absl::Status Multiply(cudaStream_t stream, const Launched<float>& launched, DeviceSpan) const override {
-    return SubmitFewRows(stream, shape_, warps_, launched.a, launched.b, launched.c, launched.out);
+  absl::Status Multiply(cudaStream_t stream, const Launched<T>& launched, DeviceSpan) const override {
+    return SubmitFewRows(stream, product_, launched.a, launched.b, launched.c, launched.residual, launched.out);
   }
-  const MatMulShape shape_;
-  const int warps_;  ///< That share one column.
+  const FewRowsProduct product_;
 };
 
 /// T is float or HalfBits.
@@ -146,7 +147,7 @@ void Put(DataType type, std::byte* to, int64_t i, float value) {
   if (type == DataType::kFp32) {
     reinterpret_cast<float*>(to)[i] = value;
   } else {
-    reinterpret_cast<HalfBits*>(to)[i] = type == DataType::kFp16 ? Fp16FromFloat(value) : Bf16FromFloat(value);
+    reinterpret_cast<HalfBits*>(to)[i] = HalfFromFloat(type, value);
   }
 }
 
@@ -247,14 +248,10 @@ absl::StatusOr<std::unique_ptr<Kernel>> MakeFloat(int ordinal, MathLibraries& ma
   if (d.c_constant.has_value()) {
     SLUICE_ASSIGN_OR_RETURN(parts.c, PackPlain(ordinal, d, *d.c_constant, std::exchange(shape.beta, 1.0f)));
   }
-  if constexpr (kIsFloat) {
-    const bool one_product = shape.batch_rank == 0 && shape.batches == 1;
-    if (one_product && parts.b && operands.transpose_b && !operands.transpose_a && shape.rows <= kMaxFewRows &&
-        shape.depth <= std::numeric_limits<int32_t>::max()) {
-      SLUICE_ASSIGN_OR_RETURN(const int multiprocessors, math.MultiprocessorCount());
-      SLUICE_RETURN_IF_ERROR(LoadFewRows(ordinal));
-      return std::make_unique<FewRowsKernel>(std::move(parts), shape, FewRowsParts(shape, multiprocessors));
-    }
+  if (parts.b && parts.out_bytes > 0 && TakesFewRows(operands)) {
+    SLUICE_ASSIGN_OR_RETURN(const int multiprocessors, math.MultiprocessorCount());
+    SLUICE_RETURN_IF_ERROR(LoadFewRows(ordinal, d.type));
+    return std::make_unique<FewRowsKernel<T>>(std::move(parts), MakeFewRows(operands, multiprocessors));
   }
   if (parts.out_bytes > 0) {
     SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, math.CublasLt());

@@ -13,9 +13,6 @@
 namespace sluice::gpu::cuda {
 namespace {
 
-constexpr int kWarp = 32;
-constexpr int kWarps = static_cast<int>(kBlockThreads) / kWarp;
-constexpr int kInFlight = 8;  // Loads of B that a thread has in flight: together they hide the memory's latency.
 constexpr int kTile = 16;
 constexpr int64_t kMaxTileBlocks = 1 << 16;
 
@@ -33,81 +30,6 @@ __device__ BatchOffsets Locate(const MatMulShape& shape, int64_t batch) {
     offsets.c += coordinate * shape.c_batch[d];
   }
   return offsets;
-}
-
-/// B is read once: it must not push A, which every block reads, out of the first-level cache. The second level keeps
-/// it, where the weights of a small model stay from request to request.
-__device__ float4 LoadPassing(const float4* from) {
-  float4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "l"(from));
-  return value;
-}
-__device__ float LoadPassing(const float* from) {
-  float value;
-  asm volatile("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(value) : "l"(from));
-  return value;
-}
-__device__ void SetZero(float4& value) { value = make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
-__device__ void SetZero(float& value) { value = 0.0f; }
-__device__ float AddProduct(float4 x, float4 y, float sum) {
-  return fmaf(x.w, y.w, fmaf(x.z, y.z, fmaf(x.y, y.y, fmaf(x.x, y.x, sum))));
-}
-__device__ float AddProduct(float x, float y, float sum) { return fmaf(x, y, sum); }
-
-/// A block of kWarps warps computes kWarps / parts columns; `parts` warps share one column's depth. Vec is float4 when
-/// the depth is a multiple of 4, so that every column of B and row of A begins on 16 bytes.
-template <int rows, class Vec>
-__global__ void __launch_bounds__(kBlockThreads)
-    FewRows(MatMulShape shape, int parts, const Vec* a, const Vec* b, const float* c, float* out) {
-  WaitForPrevious();
-  __shared__ float partial[kWarps][rows];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int part = warp % parts;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * (kWarps / parts) + warp / parts;
-  const int count = static_cast<int>(shape.depth / static_cast<int64_t>(sizeof(Vec) / sizeof(float)));
-  const bool inside = column < shape.columns;
-  float sums[rows] = {};
-  if (inside) {
-    const Vec* weights = b + column * count;
-    const int step = parts * kWarp;
-    for (int64_t first = part * kWarp + lane; first < count; first += static_cast<int64_t>(kInFlight) * step) {
-      Vec loaded[kInFlight];
-#pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        if (first + i * step < count) {
-          loaded[i] = LoadPassing(weights + first + i * step);
-        } else {
-          SetZero(loaded[i]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        if (first + i * step >= count) continue;
-#pragma unroll
-        for (int r = 0; r < rows; ++r) {
-          sums[r] = AddProduct(loaded[i], a[static_cast<int64_t>(r) * count + first + i * step], sums[r]);
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < rows; ++r) {
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-      sums[r] += __shfl_xor_sync(0xffffffffu, sums[r], distance);
-    }
-    if (lane == 0) partial[warp][r] = sums[r];
-  }
-  __syncthreads();
-  if (!inside || part != 0 || lane >= rows) return;
-  float sum = 0.0f;
-  for (int p = 0; p < parts; ++p) sum += partial[warp + p][lane];
-  float value = shape.alpha * sum;
-  if (c != nullptr) value += shape.beta * c[lane * shape.c_row + column * shape.c_column];
-  if (shape.relu && value < 0.0f) value = 0.0f;
-  out[lane * shape.columns + column] = value;
 }
 
 template <class T>
@@ -167,61 +89,7 @@ __global__ void AddC(MatMulShape shape, int64_t parts, const float* from, const 
   }
 }
 
-template <int rows, class Vec>
-absl::Status LaunchFewRows(cudaStream_t stream, const MatMulShape& shape, int parts, const float* a, const float* b,
-                           const float* c, float* out) {
-  const int64_t per_block = kWarps / parts;
-  const auto blocks = static_cast<unsigned>((shape.columns + per_block - 1) / per_block);
-  LaunchAfterPrevious(FewRows<rows, Vec>, blocks, kBlockThreads, stream, shape, parts, reinterpret_cast<const Vec*>(a),
-                      reinterpret_cast<const Vec*>(b), c, out);
-  return SLUICE_CUDA_STATUS(cudaGetLastError());
-}
-
-template <class Vec>
-absl::Status DispatchFewRows(cudaStream_t stream, const MatMulShape& shape, int parts, const float* a, const float* b,
-                             const float* c, float* out) {
-  switch (shape.rows) {
-    case 1:
-      return LaunchFewRows<1, Vec>(stream, shape, parts, a, b, c, out);
-    case 2:
-      return LaunchFewRows<2, Vec>(stream, shape, parts, a, b, c, out);
-    case 3:
-      return LaunchFewRows<3, Vec>(stream, shape, parts, a, b, c, out);
-    default:
-      return LaunchFewRows<4, Vec>(stream, shape, parts, a, b, c, out);
-  }
-}
-
 }  // namespace
-
-int FewRowsParts(const MatMulShape& shape, int multiprocessors) {
-  // Enough warps for eight on each multiprocessor, as long as each thread keeps a few loads.
-  constexpr int64_t kLeastLoads = 4;
-  const int64_t loads = shape.depth % 4 == 0 ? shape.depth / 4 : shape.depth;
-  int parts = 1;
-  while (parts < kWarps && shape.columns * parts < int64_t{kWarps} * multiprocessors &&
-         loads > kLeastLoads * kWarp * parts) {
-    parts *= 2;
-  }
-  return parts;
-}
-
-absl::Status LoadFewRows(int ordinal) {
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, FewRows<1, float4>));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, FewRows<2, float4>));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, FewRows<3, float4>));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, FewRows<4, float4>));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, FewRows<1, float>));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, FewRows<2, float>));
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, FewRows<3, float>));
-  return LoadKernel(ordinal, FewRows<4, float>);
-}
-
-absl::Status SubmitFewRows(cudaStream_t stream, const MatMulShape& shape, int parts, const float* a, const float* b,
-                           const float* c, float* out) {
-  if (shape.depth % 4 != 0) return DispatchFewRows<float>(stream, shape, parts, a, b, c, out);
-  return DispatchFewRows<float4>(stream, shape, parts, a, b, c, out);
-}
 
 template <class T>
 absl::Status LoadTiles(int ordinal) {

@@ -35,16 +35,6 @@ struct MatMulShape {
   bool relu = false;
 };
 
-inline constexpr int64_t kMaxFewRows = 4;
-
-/// The product of up to kMaxFewRows rows with a matrix given by its columns, where reading that matrix once is all the
-/// cost. Requires: no batches, a_row == depth, a_depth == 1, b_depth == 1, b_column == depth, depth < 2^31, addresses
-/// on 16 bytes. Deterministic. `parts` warps share a column: from FewRowsParts.
-int FewRowsParts(const MatMulShape& shape, int multiprocessors);
-absl::Status LoadFewRows(int ordinal);
-absl::Status SubmitFewRows(cudaStream_t stream, const MatMulShape& shape, int parts, const float* a, const float* b,
-                           const float* c, float* out);
-
 /// Any product, by tiles in shared memory: T is float, double, uint32_t or uint64_t (integers wrap). `c` may be null.
 template <class T>
 absl::Status LoadTiles(int ordinal);

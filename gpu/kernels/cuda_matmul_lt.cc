@@ -19,9 +19,10 @@
 // after the scaling by alpha, so alpha does not touch the bias.
 #include "gpu/kernels/cuda_matmul_lt.h"
 
-#include <array>
 #include <cstdint>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/math_status.h"
 
@@ -30,8 +31,8 @@ namespace {
 
 constexpr uint64_t kMaxWorkspaceBytes = uint64_t{8} << 20;
 constexpr int64_t kMaxCalls = 16;
-constexpr int kCandidates = 8;
-constexpr uint32_t kAligned = 16;  // What spans and constants are at least; vector loads ask for no more.
+constexpr int kSpareCandidates = 4;  // Asked for beside, as some may not do.
+constexpr uint32_t kAligned = 16;    // What spans and constants are at least; vector loads ask for no more.
 
 template <class T>
 absl::Status Set(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -147,11 +148,11 @@ absl::StatusOr<std::vector<LtProduct>> LtProduct::WithAlgorithms(int most) const
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     SLUICE_RETURN_IF_ERROR(Set(&preference, attribute, alignment));
   }
-  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most) + kSpareCandidates);
   int count = 0;
-  const cublasStatus_t answer = cublasLtMatmulAlgoGetHeuristic(handle_, &descriptors.operation, &descriptors.first,
-                                                               &descriptors.second, &descriptors.c, &descriptors.result,
-                                                               &preference, kCandidates, results.data(), &count);
+  const cublasStatus_t answer = cublasLtMatmulAlgoGetHeuristic(
+      handle_, &descriptors.operation, &descriptors.first, &descriptors.second, &descriptors.c, &descriptors.result,
+      &preference, static_cast<int>(results.size()), results.data(), &count);
   std::vector<LtProduct> products;
   if (answer == CUBLAS_STATUS_NOT_SUPPORTED) return products;
   SLUICE_RETURN_IF_ERROR(CublasStatus(answer, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__));
@@ -175,6 +176,33 @@ absl::StatusOr<std::vector<LtProduct>> LtProduct::Candidates(cublasLtHandle_t ha
     if (!products.empty()) return products;
   }
   return std::vector<LtProduct>();
+}
+
+absl::StatusOr<std::string> LtProduct::Name() const {
+  std::string name = absl::StrCat("cuBLASLt", bias_ ? " bias" : "", matrix_c_ ? " C" : "", residual_ ? " residual" : "",
+                                  relu_ ? " relu" : "");
+  struct Part {
+    absl::string_view name;
+    cublasLtMatmulAlgoConfigAttributes_t attribute;
+    size_t size_bytes = sizeof(uint32_t);
+  };
+  constexpr Part kParts[] = {{"id", CUBLASLT_ALGO_CONFIG_ID},
+                             {"tile", CUBLASLT_ALGO_CONFIG_TILE_ID},
+                             {"stages", CUBLASLT_ALGO_CONFIG_STAGES_ID},
+                             {"inner", CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, sizeof(uint16_t)},
+                             {"cluster", CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t)},
+                             {"split", CUBLASLT_ALGO_CONFIG_SPLITK_NUM},
+                             {"reduction", CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME},
+                             {"swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING},
+                             {"custom", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION}};
+  for (const Part& part : kParts) {
+    uint32_t value = 0;  // Little-endian: the short ones fill its low half.
+    size_t written = 0;
+    SLUICE_RETURN_IF_ERROR(SLUICE_CUBLAS_STATUS(
+        cublasLtMatmulAlgoConfigGetAttribute(&algorithm_, part.attribute, &value, part.size_bytes, &written)));
+    absl::StrAppend(&name, " ", part.name, " ", value);
+  }
+  return name;
 }
 
 absl::Status LtProduct::Submit(cudaStream_t stream, const void* a, const void* b, const void* c, const void* residual,

@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,8 @@ class LtProduct {
   static absl::StatusOr<std::vector<LtProduct>> Candidates(cublasLtHandle_t handle, const MatMulOperands& operands,
                                                            int most);
 
+  /// The algorithm and what is fused, as a tuning names it; differs among the candidates of one product.
+  absl::StatusOr<std::string> Name() const;
   size_t workspace_bytes() const { return workspace_bytes_; }
   /// True when C, the residual or the activation is left to SubmitAddC.
   bool leaves_any() const { return leaves_c() || leaves_residual() || leaves_activation(); }

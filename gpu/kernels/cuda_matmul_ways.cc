@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +17,8 @@
 namespace sluice::gpu::cuda {
 namespace {
 
-constexpr int kMostWays = 4;  // For each number of parts.
+constexpr int kMostWays = 4;        // For each number of parts.
+constexpr int kMostTunedWays = 48;  // The same, where a tuning is made or read.
 // A result of so many elements is some 250 tiles of 64 x 64: every multiprocessor has work without parts.
 constexpr int64_t kManyElements = int64_t{1} << 20;
 constexpr int64_t kMostParts = 16;
@@ -78,13 +78,15 @@ std::string KeyOf(const MatMulOperands& operands) {
   const auto steps = [&](const int64_t(&values)[kMaxBatchRank]) {
     return absl::StrJoin(values, values + s.batch_rank, ",");
   };
-  return absl::StrCat(s.rows, "x", s.depth, "x", s.columns, " ", operands.transpose_a, operands.transpose_b, s.has_c,
-                      s.relu, " c ", static_cast<int>(operands.c_form), ",", s.c_row, ",", s.c_column, " by ", s.alpha,
-                      ",", s.beta, " of ", WireName(operands.type), operands.tf32, operands.residual, " batch ",
-                      steps(s.batch), " ", steps(s.a_batch), " ", steps(s.b_batch), " ", steps(s.c_batch));
+  return absl::StrCat("matmul ", s.rows, "x", s.depth, "x", s.columns, " ", operands.transpose_a, operands.transpose_b,
+                      s.has_c, s.relu, " c ", static_cast<int>(operands.c_form), ",", s.c_row, ",", s.c_column, " by ",
+                      s.alpha, ",", s.beta, " of ", WireName(operands.type), operands.tf32, operands.residual,
+                      " batch ", steps(s.batch), " ", steps(s.a_batch), " ", steps(s.b_batch), " ", steps(s.c_batch));
 }
 
-absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulOperands& operands, const std::vector<MatMulWay>& ways) {
+/// None when none is supported after all.
+absl::StatusOr<std::optional<MatMulWay>> Fastest(int ordinal, TuningTable& tuning, const std::string& problem_name,
+                                                 const MatMulOperands& operands, const std::vector<MatMulWay>& ways) {
   const MatMulShape& shape = operands.shape;
   const Extents extents = ExtentsOf(shape);
   const auto bytes = [&](int64_t elements) {
@@ -93,35 +95,32 @@ absl::StatusOr<MatMulWay> Fastest(int ordinal, const MatMulOperands& operands, c
   size_t workspace_bytes = 0;
   for (const MatMulWay& way : ways) workspace_bytes = std::max(workspace_bytes, way.workspace_bytes());
   const size_t a = bytes(extents.a), b = bytes(extents.b), c = bytes(extents.c), out = bytes(extents.out);
-  if (ways.size() == 1 || a + b + c + out + workspace_bytes > kMaxTrialBytes) return ways.front();
+  if (a + b + c + out + workspace_bytes > kMaxTrialBytes) return ways.front();
+  SLUICE_ASSIGN_OR_RETURN(const int copies, TrialCopies(tuning, ordinal, operands.one_b ? b : 0));
+  const size_t b_bytes = b * static_cast<size_t>(copies);
+  TrialProblem problem = {.tuning = tuning, .name = problem_name, .ways = {}, .copies = copies};
+  for (const MatMulWay& way : ways) {
+    SLUICE_ASSIGN_OR_RETURN(problem.ways.emplace_back(), way.LongName());
+  }
   TrialStream stream;
   SLUICE_RETURN_IF_ERROR(stream.Make(ordinal));
   TrialMemory memory(stream.get());
-  SLUICE_RETURN_IF_ERROR(memory.Allocate(a + b + c + out + workspace_bytes));
+  const size_t operands_bytes = a + b_bytes + c + out;
+  SLUICE_RETURN_IF_ERROR(memory.Allocate(operands_bytes + workspace_bytes));
   auto* const first = memory.data();
   // Denormals or NaNs of whoever had the memory before would not change a product's time, but zeros are certain.
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaMemsetAsync(first, 0, a + b + c + out, stream.get())));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaMemsetAsync(first, 0, operands_bytes, stream.get())));
   const auto at = [&](size_t offset) { return static_cast<void*>(first + offset); };
-  TrialTimer timer(stream.get());
-  SLUICE_RETURN_IF_ERROR(timer.Make());
-  const MatMulWay* fastest = nullptr;
-  float least = std::numeric_limits<float>::max();
-  for (const MatMulWay& way : ways) {
-    const DeviceSpan workspace = {first + a + b + c + out, way.workspace_bytes()};
-    const auto submit = [&] {
-      void* const result = at(a + b + c);
-      return way.Submit(stream.get(), at(0), at(a), shape.has_c ? at(a + b) : nullptr,
-                        operands.residual ? result : nullptr, result, workspace);
-    };
-    // The first one loads the library's code, so that no capture does.
-    SLUICE_RETURN_IF_ERROR(submit());
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream.get())));
-    SLUICE_ASSIGN_OR_RETURN(const float milliseconds, timer.Milliseconds(submit));
-    if (milliseconds >= least) continue;
-    fastest = &way;
-    least = milliseconds;
-  }
-  return *fastest;
+  const auto submit = [&](size_t way, int call) -> absl::StatusOr<bool> {
+    void* const result = at(a + b_bytes + c);
+    SLUICE_RETURN_IF_ERROR(ways[way].Submit(
+        stream.get(), at(0), at(a + b * static_cast<size_t>(call % copies)), shape.has_c ? at(a + b_bytes) : nullptr,
+        operands.residual ? result : nullptr, result, {first + operands_bytes, ways[way].workspace_bytes()}));
+    return true;
+  };
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<size_t> fastest, FastestWay(stream.get(), problem, submit));
+  if (!fastest.has_value()) return std::nullopt;
+  return ways[*fastest];
 }
 
 }  // namespace
@@ -133,11 +132,12 @@ MatMulWay::MatMulWay(const MatMulOperands& operands, const LtProduct& product, i
       AlignWorkspace(static_cast<size_t>(parts * shape_.batches * shape_.rows * shape_.columns) * sizeof(float));
 }
 
-absl::StatusOr<std::vector<MatMulWay>> MatMulWay::Ways(cublasLtHandle_t handle, const MatMulOperands& operands) {
+absl::StatusOr<std::vector<MatMulWay>> MatMulWay::Ways(cublasLtHandle_t handle, const MatMulOperands& operands,
+                                                       int most) {
   const MatMulShape& shape = operands.shape;
   const bool half = operands.type != DataType::kFp32;
   std::vector<MatMulWay> ways;
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> whole, LtProduct::Candidates(handle, operands, kMostWays));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> whole, LtProduct::Candidates(handle, operands, most));
   for (const LtProduct& product : whole) {
     // What is left of halves is added to sums that have not been rounded.
     if (!half || !product.leaves_any()) ways.push_back(MatMulWay(operands, product, 1, /*sums=*/false));
@@ -147,7 +147,7 @@ absl::StatusOr<std::vector<MatMulWay>> MatMulWay::Ways(cublasLtHandle_t handle, 
     const bool divides = shape.depth % parts == 0 && shape.depth / parts >= kLeastPartDepth;
     if (parts > 1 && (shape.batches > 1 || !divides || elements > kManyElements / parts)) break;
     SLUICE_ASSIGN_OR_RETURN(const std::vector<LtProduct> products,
-                            LtProduct::Candidates(handle, PartOf(operands, parts), kMostWays));
+                            LtProduct::Candidates(handle, PartOf(operands, parts), most));
     for (const LtProduct& product : products) ways.push_back(MatMulWay(operands, product, parts, /*sums=*/true));
   }
   return ways;
@@ -156,6 +156,11 @@ absl::StatusOr<std::vector<MatMulWay>> MatMulWay::Ways(cublasLtHandle_t handle, 
 std::string MatMulWay::name() const {
   if (parts_ > 1) return absl::StrCat("cuBLASLt, depth in ", parts_);
   return sums_bytes_ > 0 || product_.leaves_any() ? "cuBLASLt, then C" : "cuBLASLt";
+}
+
+absl::StatusOr<std::string> MatMulWay::LongName() const {
+  SLUICE_ASSIGN_OR_RETURN(const std::string product, product_.Name());
+  return absl::StrCat(product, sums_bytes_ > 0 ? absl::StrCat(", then the sum of ", parts_) : "");
 }
 
 absl::Status MatMulWay::Submit(cudaStream_t stream, const void* a, const void* b, const void* c, const void* residual,
@@ -178,10 +183,12 @@ absl::StatusOr<std::optional<MatMulWay>> MatMulChoices::Choose(cublasLtHandle_t 
   MutexLock lock(mutex_);
   if (const auto found = chosen_.find(key); found != chosen_.end()) return found->second;
   SLUICE_RETURN_IF_ERROR(LoadAddC(ordinal_, operands.type));
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<MatMulWay> ways, MatMulWay::Ways(handle, operands));
+  const bool tuned = tuning_.tunes() || tuning_.Find(key).has_value();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<MatMulWay> ways,
+                          MatMulWay::Ways(handle, operands, tuned ? kMostTunedWays : kMostWays));
   std::optional<MatMulWay> way;
   if (!ways.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(way, Fastest(ordinal_, operands, ways));
+    SLUICE_ASSIGN_OR_RETURN(way, Fastest(ordinal_, tuning_, key, operands, ways));
   }
   if (chosen_.size() >= kMaxChoices) chosen_.clear();
   chosen_.emplace(key, way);

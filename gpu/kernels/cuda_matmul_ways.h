@@ -19,6 +19,7 @@
 #include "gpu/device.h"
 #include "gpu/kernels/cuda_matmul_lt.h"
 #include "gpu/kernels/cuda_matmul_shape.h"
+#include "gpu/kernels/tuning.h"
 
 namespace sluice::gpu::cuda {
 
@@ -28,12 +29,14 @@ namespace sluice::gpu::cuda {
 /// submit it.
 class MatMulWay {
  public:
-  /// Ways worth trying, the one that cuBLASLt expects to be fastest first; none when it takes no such product. Load
-  /// time only.
-  static absl::StatusOr<std::vector<MatMulWay>> Ways(cublasLtHandle_t handle, const MatMulOperands& operands);
+  /// Ways worth trying, the one that cuBLASLt expects to be fastest first; none when it takes no such product. At most
+  /// `most` of its algorithms for each number of parts. Load time only.
+  static absl::StatusOr<std::vector<MatMulWay>> Ways(cublasLtHandle_t handle, const MatMulOperands& operands, int most);
 
   size_t workspace_bytes() const { return sums_bytes_ + product_.workspace_bytes(); }
   std::string name() const;
+  /// All that tells it from other ways of its product, for a tuning.
+  absl::StatusOr<std::string> LongName() const;
   /// Allocates nothing, and is capturable. `c` and `residual` are null when there are none; `residual` may be `out`.
   /// Addresses on 16 bytes.
   absl::Status Submit(cudaStream_t stream, const void* a, const void* b, const void* c, const void* residual, void* out,
@@ -50,18 +53,19 @@ class MatMulWay {
   size_t sums_bytes_ = 0;  ///< Of the workspace: [parts, batches, rows, columns] before it is added up; 0 without.
 };
 
-/// The fastest way of each product that was asked for, found by trying: cuBLASLt's own ranking misses by up to five
-/// times in strict FP32. Kept, since models repeat their products. Any thread; load time only: blocks, and lets one
-/// trial run at a time, so that two do not slow each other down.
+/// The fastest way of each product that was asked for, found by trying, unless a tuning has it: cuBLASLt's own ranking
+/// misses by up to five times in strict FP32. Kept, since models repeat their products. Any thread; load time only:
+/// blocks, and lets one trial run at a time, so that two do not slow each other down.
 class MatMulChoices {
  public:
-  explicit MatMulChoices(int ordinal) : ordinal_(ordinal) {}
+  MatMulChoices(int ordinal, TuningTable& tuning) : ordinal_(ordinal), tuning_(tuning) {}
   /// None when cuBLASLt takes no such product.
   absl::StatusOr<std::optional<MatMulWay>> Choose(cublasLtHandle_t handle, const MatMulOperands& operands)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   const int ordinal_;
+  TuningTable& tuning_;
   Mutex mutex_;
   std::map<std::string, std::optional<MatMulWay>> chosen_ ABSL_GUARDED_BY(mutex_);
 };

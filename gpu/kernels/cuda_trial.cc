@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_status.h"
 
 namespace sluice::gpu::cuda {
 namespace {
 
-constexpr int kCallsInGraph = 4;
-constexpr int kTimedRuns = 2;
+constexpr TrialEffort kThorough = {.calls = 32, .runs = 6};
+constexpr size_t kFinalists = 8;
+constexpr size_t kMostCopyBytes = size_t{256} << 20;
+constexpr size_t kMostCopies = 128;
 
 }  // namespace
 
@@ -47,10 +51,11 @@ absl::Status TrialTimer::Make() {
   return SLUICE_CUDA_STATUS(cudaEventCreate(&end_));
 }
 
-absl::StatusOr<float> TrialTimer::Milliseconds(absl::FunctionRef<absl::Status()> enqueue) {
+absl::StatusOr<float> TrialTimer::Milliseconds(const TrialEffort& effort,
+                                               absl::FunctionRef<absl::Status(int call)> enqueue) {
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed)));
   absl::Status enqueued;
-  for (int i = 0; i < kCallsInGraph && enqueued.ok(); ++i) enqueued = enqueue();
+  for (int i = 0; i < effort.calls && enqueued.ok(); ++i) enqueued = enqueue(i);
   cudaGraph_t captured = nullptr;
   absl::Status status = SLUICE_CUDA_STATUS(cudaStreamEndCapture(stream_, &captured));
   SLUICE_RETURN_IF_ERROR(enqueued);
@@ -59,16 +64,16 @@ absl::StatusOr<float> TrialTimer::Milliseconds(absl::FunctionRef<absl::Status()>
   status = SLUICE_CUDA_STATUS(cudaGraphInstantiate(&graph, captured, 0));
   status.Update(SLUICE_CUDA_STATUS(cudaGraphDestroy(captured)));
   SLUICE_RETURN_IF_ERROR(status);
-  const absl::StatusOr<float> milliseconds = Time(graph);
+  const absl::StatusOr<float> milliseconds = Time(graph, effort.runs);
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphExecDestroy(graph)));
   SLUICE_RETURN_IF_ERROR(milliseconds.status());
-  return *milliseconds / kCallsInGraph;
+  return *milliseconds / static_cast<float>(effort.calls);
 }
 
-absl::StatusOr<float> TrialTimer::Time(cudaGraphExec_t graph) {
+absl::StatusOr<float> TrialTimer::Time(cudaGraphExec_t graph, int runs) {
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphLaunch(graph, stream_)));  // Pays for what is made once.
   float least = std::numeric_limits<float>::max();
-  for (int run = 0; run < kTimedRuns; ++run) {
+  for (int run = 0; run < runs; ++run) {
     SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(start_, stream_)));
     SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphLaunch(graph, stream_)));
     SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(end_, stream_)));
@@ -78,6 +83,78 @@ absl::StatusOr<float> TrialTimer::Time(cudaGraphExec_t graph) {
     least = std::min(least, milliseconds);
   }
   return least;
+}
+
+namespace {
+
+/// Submits a way once and waits for it; false when it is not supported.
+absl::StatusOr<bool> LoadWay(cudaStream_t stream, size_t way,
+                             absl::FunctionRef<absl::StatusOr<bool>(size_t way, int call)> submit) {
+  SLUICE_ASSIGN_OR_RETURN(const bool supported, submit(way, 0));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream)));
+  return supported;
+}
+
+absl::StatusOr<size_t> TunedWay(const TrialProblem& problem, const std::string& choice) {
+  const auto found = std::find(problem.ways.begin(), problem.ways.end(), choice);
+  if (found != problem.ways.end()) return static_cast<size_t>(found - problem.ways.begin());
+  return absl::FailedPreconditionError(absl::StrCat(
+      "tuning file ", problem.tuning.path(), ": '", problem.name, "' was tuned to '", choice,
+      "', which this version does not know among ", problem.ways.size(), " ways; run `sluice tune` again"));
+}
+
+struct Tried {
+  float milliseconds = 0;
+  size_t way = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::optional<size_t>> FastestWay(cudaStream_t stream, const TrialProblem& problem,
+                                                 absl::FunctionRef<absl::StatusOr<bool>(size_t way, int call)> submit) {
+  if (const std::optional<std::string> choice = problem.tuning.Find(problem.name); choice.has_value()) {
+    SLUICE_ASSIGN_OR_RETURN(const size_t way, TunedWay(problem, *choice));
+    SLUICE_ASSIGN_OR_RETURN(const bool supported, LoadWay(stream, way, submit));
+    if (supported) return way;
+    return absl::FailedPreconditionError(absl::StrCat("tuning file ", problem.tuning.path(), ": '", problem.name,
+                                                      "' was tuned to '", *choice,
+                                                      "', which is not supported; run `sluice tune` again"));
+  }
+  TrialTimer timer(stream);
+  SLUICE_RETURN_IF_ERROR(timer.Make());
+  const auto time = [&](size_t way, const TrialEffort& effort) {
+    return timer.Milliseconds(effort, [&](int call) { return submit(way, call).status(); });
+  };
+  std::vector<Tried> tried;
+  for (size_t way = 0; way < problem.ways.size(); ++way) {
+    SLUICE_ASSIGN_OR_RETURN(const bool supported, LoadWay(stream, way, submit));
+    if (!supported) continue;
+    SLUICE_ASSIGN_OR_RETURN(const float milliseconds, time(way, {}));
+    tried.push_back({milliseconds, way});
+  }
+  if (tried.empty()) return std::nullopt;
+  const auto faster = [](const Tried& a, const Tried& b) { return a.milliseconds < b.milliseconds; };
+  std::stable_sort(tried.begin(), tried.end(), faster);
+  if (problem.tuning.tunes()) {
+    tried.resize(std::min(tried.size(), kFinalists));
+    TrialEffort thorough = kThorough;
+    thorough.calls = std::max(thorough.calls, problem.copies);
+    for (Tried& finalist : tried) {
+      SLUICE_ASSIGN_OR_RETURN(finalist.milliseconds, time(finalist.way, thorough));
+    }
+    std::stable_sort(tried.begin(), tried.end(), faster);
+    SLUICE_RETURN_IF_ERROR(problem.tuning.Record(problem.name, problem.ways[tried.front().way]));
+  }
+  return tried.front().way;
+}
+
+absl::StatusOr<int> TrialCopies(const TuningTable& tuning, int ordinal, size_t size_bytes) {
+  if (!tuning.tunes() || size_bytes == 0) return 1;
+  int cache_bytes = 0;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, ordinal)));
+  const size_t wanted = 2 * static_cast<size_t>(cache_bytes) / size_bytes + 1;
+  const size_t most = std::max<size_t>(1, kMostCopyBytes / size_bytes);
+  return static_cast<int>(std::min({wanted, most, kMostCopies}));
 }
 
 }  // namespace sluice::gpu::cuda

@@ -5,10 +5,14 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "gpu/kernels/tuning.h"
 
 namespace sluice::gpu::cuda {
 
@@ -43,6 +47,12 @@ class TrialStream {
   cudaStream_t stream_ = nullptr;
 };
 
+/// How long a way of computing something is tried.
+struct TrialEffort {
+  int calls = 4;  ///< In one graph, one behind the other.
+  int runs = 2;   ///< Of the graph; the least counts.
+};
+
 /// Times what a caller enqueues to a stream. In a graph, since enqueuing a library call may take the host longer than
 /// the device takes to run it. Load time only; blocks.
 class TrialTimer {
@@ -52,16 +62,35 @@ class TrialTimer {
   TrialTimer& operator=(const TrialTimer&) = delete;
   ~TrialTimer();
   absl::Status Make();
-  /// What one call of `enqueue` takes on the device: it is called several times in one capture, and the least of a few
-  /// runs counts. Its code must have been loaded before.
-  absl::StatusOr<float> Milliseconds(absl::FunctionRef<absl::Status()> enqueue);
+  /// What one call of `enqueue` takes on the device; it is told how many came before it. Its code must have been loaded
+  /// before.
+  absl::StatusOr<float> Milliseconds(const TrialEffort& effort, absl::FunctionRef<absl::Status(int call)> enqueue);
 
  private:
-  absl::StatusOr<float> Time(cudaGraphExec_t graph);
+  absl::StatusOr<float> Time(cudaGraphExec_t graph, int runs);
 
   const cudaStream_t stream_;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t end_ = nullptr;
 };
+
+/// A problem with several ways of computing it.
+struct TrialProblem {
+  TuningTable& tuning;
+  std::string name;               ///< As in a tuning: all that the times of its ways depend on.
+  std::vector<std::string> ways;  ///< What the tuning calls them; distinct.
+  int copies = 1;                 ///< Of its constants: TrialCopies. Call i reads the i-th, and begins anew after them.
+};
+
+/// Index of the way that takes the least time, or that a tuning says does; none when nothing supports any. `submit`
+/// enqueues a way once to `stream`, and says whether it is supported; every way that is tried, and the one returned, is
+/// submitted at least once outside of a capture, which loads its code. While tuning all are tried as at any load, then
+/// the best at length, and the choice is recorded. FAILED_PRECONDITION when the tuning names a way that is not there.
+absl::StatusOr<std::optional<size_t>> FastestWay(cudaStream_t stream, const TrialProblem& problem,
+                                                 absl::FunctionRef<absl::StatusOr<bool>(size_t way, int call)> submit);
+
+/// How many copies of a problem's constants a trial should have: 1, or while tuning as many as the second-level cache
+/// does not hold, as it does not hold the weights of a large model; fewer where they are small.
+absl::StatusOr<int> TrialCopies(const TuningTable& tuning, int ordinal, size_t size_bytes);
 
 }  // namespace sluice::gpu::cuda

@@ -22,6 +22,7 @@
 #include "gpu/kernels/reduce.h"
 #include "gpu/kernels/softmax.h"
 #include "gpu/kernels/transfer.h"
+#include "gpu/kernels/tuning.h"
 
 namespace sluice::gpu {
 
@@ -38,6 +39,8 @@ class KernelLibrary {
   Backend backend() const { return backend_; }
 
   virtual KernelFeatures features() const { return {}; }
+  /// What its trials chose; null for a backend that tries nothing.
+  virtual TuningTable* tuning() { return nullptr; }
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareAttention(const AttentionDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description);

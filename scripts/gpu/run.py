@@ -12,7 +12,8 @@ steps, in the order they run:
   trap         a kernel that kills the device                racecheck   hazards of our kernels in shared memory
   parity       exported networks against ONNX Runtime
 of a run of its own, so only when named:
-  torch        five networks against PyTorch, outputs and graph replay (needs torch, torchvision, transformers)
+  torch        five networks, tuned, against PyTorch: outputs and graph replay (needs torch, torchvision, transformers)
+  networks     ResNet-50 beside batches of ResNet-50 and BERT, time until ready, memory (needs the same)
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
 import argparse
@@ -88,9 +89,10 @@ STEPS = {
     "copies": (script("copies.py"), 90), "overhead": (script("overhead.py"), 120),
     "pipeline": (script("pipeline.py"), 200), "cupti": (script("cupti.py"), 150),
     "trap": (script("trap.py"), 90), "torch": (script("torch_peer.py"), 560),
+    "networks": (script("networks.py"), 400),
 }
 # Minutes on its own, and packages that the others do not need.
-ONLY_WHEN_NAMED = ("torch",)
+ONLY_WHEN_NAMED = ("torch", "networks")
 # Suites run with this environment and no Python in between.
 BARE = ("conformance", "kernels", "memcheck", "racecheck")
 NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap")

@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Step torch: Sluice's plans against PyTorch, outputs checked in the same run.
 
-Each network is exported with seeded random weights. A server answers requests of each batch size, and its answers are
-compared with PyTorch's in fp32 without TF32: error in norm, |a - b| / |b|, of the worst output; the same rows in another
-order must not pass. Then, network by network and with nothing else on the GPU: the plans of Sluice (bench/plans), PyTorch
-in a CUDA graph, torch.compile in a CUDA graph, in rounds, and the plans again. All times are of graphs replayed back to
-back with their inputs on the device; the ratio is of the medians, Sluice's over torch.compile's.
+Each network is exported with seeded random weights. Then, network by network and with nothing else on the GPU: the plans of
+Sluice as they are loaded (bench/plans), `sluice-server tune`, the tuned plans, PyTorch in a CUDA graph, torch.compile in a
+CUDA graph, in rounds, and the tuned plans again. All times are of graphs replayed back to back with their inputs on the
+device; the ratio is of the medians, Sluice's (tuned) over torch.compile's. At the end a server with the tunings answers
+requests of each batch size, and its answers are compared with PyTorch's in fp32 without TF32: error in norm,
+|a - b| / |b|, of the worst output; the same rows in another order must not pass.
 
 Networks are exported and compiled in processes of their own, several at once, before anything is measured. One that
 fails, or for which no time is left, is a row that says why.
@@ -42,7 +43,8 @@ PREPARE_SHARE = 0.55
 # Before it is over each process gives up by itself, and keeps what it has.
 KILL_SECONDS = 5
 LEAST_SECONDS = 10  # For one network's measurements.
-HEADER = ("network", "rows", "precision", "error", "planted", "torch error", "sluice ms", "again ms", "eager ms",
+CHECK_SECONDS = 40  # Kept for the answers at the end.
+HEADER = ("network", "rows", "precision", "error", "planted", "torch error", "untuned ms", "tuned ms", "again ms", "eager ms",
           "compiled ms", "ratio", "target", "")
 
 
@@ -114,6 +116,8 @@ class Comparison:
         self.begin = time.monotonic()
         self.repository = machine.work / "torch-repository"
         self.repository.mkdir(exist_ok=True)
+        self.tunings = machine.work / "torch-tunings"
+        self.tunings.mkdir(exist_ok=True)
         self.prepare_end = self.begin + PREPARE_SHARE * arguments.time_limit
         environment = dict(os.environ)
         if machine.cuda:  # Several compile at once; without a GPU the CPUs are what is measured.
@@ -150,14 +154,12 @@ class Comparison:
                 exported = side.wait("exported", self.prepare_end - time.monotonic())
                 self.say(f"{side.name}: " + (f"exported in {exported['seconds']:.0f} s" if exported else
                                              f"not exported: {side.reason() or 'no time was left'}"))
-            # Meanwhile the others compile: answers are compared here, no time is taken.
-            code = self.check()
             concurrent.futures.wait(done)
         for network, side in self.sides.items():
             self.note_prepared(network, side)
         for network, side in self.sides.items():
             self.measure(network, side)
-        return code
+        return self.check()
 
     def note_prepared(self, network, side):
         prepared = side.wait("prepared", 0)
@@ -176,7 +178,7 @@ class Comparison:
     def check(self):
         """Asks a server for every row; its exit code."""
         try:
-            server = self.machine.start_server("--strict-readiness=false", repository=self.repository)
+            server = self.machine.start_server("--strict-readiness=false", *self.tuning_flags(), repository=self.repository)
         except (RuntimeError, OSError) as error:
             for row in self.rows:
                 row["reasons"].append(f"server: {one_line(error)}")
@@ -214,6 +216,26 @@ class Comparison:
         row["right"] = row["error"] <= limit and (row["planted"] is None or row["planted"] > limit)
         self.say(f"{row['network']}, {row['rows']} rows: error in norm {row['error']:.1e}, at most {limit:.0e}")
 
+    def tuning_flags(self):
+        return ["--tuning-cache", str(self.tunings)] if self.machine.cuda and self.arguments.tune else []
+
+    def tune(self, network):
+        """Raises RuntimeError; on a machine without a GPU there is nothing to tune."""
+        if not self.tuning_flags():
+            return None
+        module = self.machine.program("libsluice_cuda_device.so")
+        done = self.machine.sluice("tune", NETWORKS[network], "--json", "--model-repository", self.repository, "--devices",
+                                   self.machine.devices, *self.tuning_flags(), *(["--cuda-module", module] if module else []),
+                                   timeout=max(self.left() - CHECK_SECONDS, 1), check=False)
+        (self.machine.work / f"torch-tune-{network}.log").write_text(done.stderr)
+        if done.returncode:
+            raise RuntimeError(f"tune: exit {done.returncode}: {one_line(done.stderr)[-200:]}")
+        report = json.loads(done.stdout)
+        for device in report["devices"]:
+            self.say(f"{network}: {device['choices']} choices in {device['tuning_seconds']:.1f} s; a load takes "
+                     f"{device['load_seconds_after']:.1f} s, {device['load_seconds_before']:.1f} s untuned")
+        return report
+
     def plans(self, network, which):
         """{rows: milliseconds of each round}; raises RuntimeError."""
         result = self.machine.work / f"torch-plans-{network}-{which}.json"
@@ -223,11 +245,13 @@ class Comparison:
         module = self.machine.program("libsluice_cuda_device.so")
         if self.machine.cuda and module:
             command += ["--cuda-module", str(module)]
+        if which != "untuned":
+            command += self.tuning_flags()
         if which == "first" and self.arguments.kernels:
             command += ["--kernels", str(self.arguments.kernels)]
         try:
             done = subprocess.run(command, env=self.machine.environment, text=True, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, timeout=max(self.left(), 1))
+                                  stderr=subprocess.STDOUT, timeout=max(self.left() - CHECK_SECONDS, 1))
         except subprocess.TimeoutExpired as stopped:
             raise RuntimeError("plans: no time was left") from stopped
         (self.machine.work / f"torch-plans-{network}-{which}.log").write_text(done.stdout)
@@ -241,21 +265,23 @@ class Comparison:
 
     def measure(self, network, side):
         rows = self.rows_of(network)
-        if self.left() < LEAST_SECONDS:
+        if self.left() < CHECK_SECONDS + LEAST_SECONDS:
             for row in rows:
                 row["reasons"].append("no time was left")
             return
         found, reasons = {}, []
-        for what, take in (("first", lambda: self.plans(network, "first")),
-                           ("torch", lambda: side.measure(self.left()) if side.wait("prepared", 0) else {}),
+        for what, take in (("untuned", lambda: self.plans(network, "untuned")),
+                           ("tune", lambda: self.tune(network)),
+                           ("first", lambda: self.plans(network, "first")),
+                           ("torch", lambda: side.measure(self.left() - CHECK_SECONDS) if side.wait("prepared", 0) else {}),
                            ("again", lambda: self.plans(network, "again"))):
             try:
                 found[what] = take()
-            except (RuntimeError, OSError, ValueError) as error:
+            except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
                 reasons += [one_line(error)] if one_line(error) not in reasons else []
         side.stop()  # Its memory and its context.
         for row in rows:
-            for what, name in (("first", "sluice"), ("again", "again")):
+            for what, name in (("untuned", "untuned"), ("first", "sluice"), ("again", "again")):
                 plan = found.get(what, {}).get(row["rows"], {})
                 row[f"{name}_ms"] = plan.get("rounds ms", [])
                 row["kernels"] = plan.get("kernels", row.get("kernels"))
@@ -295,7 +321,7 @@ def outcome(row):
 def cells(row):
     torch_errors = [row[name] for name in ("eager_error", "compiled_error") if row.get(name) is not None]
     return (row["network"], row["rows"], row["precision"], show(row.get("error"), ".1e"), show(row.get("planted"), ".2f"),
-            show(max(torch_errors, default=None), ".1e"), median(row.get("sluice_ms")), median(row.get("again_ms")),
+            show(max(torch_errors, default=None), ".1e"), median(row.get("untuned_ms")), median(row.get("sluice_ms")), median(row.get("again_ms")),
             median(row.get("eager_ms")), median(row.get("compiled_ms")), show(row.get("ratio"), ".3f"),
             show(row.get("target"), ".2f"), outcome(row))
 
@@ -311,6 +337,7 @@ def parse_flags():
     parser.add_argument("--parallel", type=int, default=max(1, (os.cpu_count() or 1) // 3),
                         help="networks exported and compiled at once (default: a third of the CPUs)")
     parser.add_argument("--compile-mode", default="default", help="mode of torch.compile (default: %(default)s)")
+    parser.add_argument("--no-tune", dest="tune", action="store_false", help="measure the plans as they are loaded, twice")
     parser.add_argument("--kernels", type=int, default=0, help="show as many of each plan's longest kernels")
     parser.add_argument("--small", action="store_true", help="small networks of the same kinds, for a machine without a GPU")
     parser.add_argument("--json", type=pathlib.Path, help="write the rows to this file as well")

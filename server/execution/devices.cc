@@ -63,10 +63,11 @@ std::vector<std::string> DeviceNames(const std::vector<DeviceSpec>& specs) {
 }
 
 absl::StatusOr<std::unique_ptr<gpu::Device>> MakeDevice(const DeviceSpec& spec, const ServerConfig& config,
-                                                        const Clock& clock, gpu::MemoryBudget& host_memory) {
+                                                        const Clock& clock, gpu::MemoryBudget& host_memory, bool tune) {
   if (spec.backend == gpu::Backend::kCuda) {
     const gpu::CudaDeviceOptions options = {.memory_limit_bytes = static_cast<size_t>(config.gpu_memory_limit),
-                                            .pinned_memory = &host_memory};
+                                            .pinned_memory = &host_memory,
+                                            .tuning = {.folder = config.tuning_cache, .tune = tune}};
     return gpu::LoadCudaDevice(CudaModulePath(config), spec.index, clock, options);
   }
   const int threads = HostThreads(config);

@@ -29,9 +29,10 @@ absl::StatusOr<std::vector<DeviceSpec>> ResolveDevices(const ServerConfig& confi
 
 std::vector<std::string> DeviceNames(const std::vector<DeviceSpec>& specs);
 
-/// Starts one device. `clock` must outlive it.
+/// Starts one device. `clock` must outlive it. `tune`: a CUDA device tries its kernels at length (gpu::TuningOptions).
 absl::StatusOr<std::unique_ptr<gpu::Device>> MakeDevice(const DeviceSpec& spec, const ServerConfig& config,
-                                                        const Clock& clock, gpu::MemoryBudget& host_memory);
+                                                        const Clock& clock, gpu::MemoryBudget& host_memory,
+                                                        bool tune = false);
 
 /// Where the CUDA module is: --cuda-module, else beside the program, else in ../lib/sluice/ of it.
 std::string CudaModulePath(const ServerConfig& config);

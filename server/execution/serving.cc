@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "gpu/kernels/library.h"
 #include "server/container_memory.h"
 #include "server/execution/inspect.h"
 #include "server/execution/statistics.h"
@@ -39,6 +40,14 @@ void LogReady(const ServedModel& served, const ModelInstance& instance, int64_t 
        {"cost_of_cut", choice.cost},
        {"uncuttable", choice.uncuttable},
        {"seconds", absl::ToDoubleSeconds(took)}});
+}
+
+/// Nothing for a device that has none, and without a folder.
+void LogTuning(const gpu::TuningTable* tuning) {
+  if (tuning == nullptr || tuning->path().empty()) return;
+  const bool found = tuning->size() > 0;
+  Log(found ? Severity::kInfo : Severity::kWarning, found ? "tuning" : "no tuning: kernels are tried at each load",
+      {{"file", tuning->path()}, {"environment", tuning->environment()}, {"choices", tuning->size()}});
 }
 
 }  // namespace
@@ -81,6 +90,7 @@ absl::Status Serving::StartDevices() {
         {{"name", device->info().name},
          {"description", device->info().description},
          {"memory", device->memory().ToString()}});
+    LogTuning(device->kernels().tuning());
     SLUICE_ASSIGN_OR_RETURN(
         auto lanes, DeviceLanes::Create(std::move(device), i, config_, clock_, metrics_, *expiry_, responses_, spin_));
     traces_.AddDevice(lanes->device().info().name, lanes->timeline());

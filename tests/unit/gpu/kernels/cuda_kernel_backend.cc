@@ -137,13 +137,16 @@ int RunAllTests(const std::string& module_path) {
 
 KernelBackend& BackendUnderTest() { return *Instance(); }
 
+std::string CudaModuleUnderTest() {
+  if (const char* named = std::getenv("SLUICE_CUDA_MODULE")) return named;
+  std::error_code ignored;
+  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return (executable.parent_path() / "libsluice_cuda_device.so").string();
+}
+
 }  // namespace sluice::gpu
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  std::error_code ignored;
-  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  std::string module_path = (executable.parent_path() / "libsluice_cuda_device.so").string();
-  if (const char* named = std::getenv("SLUICE_CUDA_MODULE")) module_path = named;
-  return sluice::gpu::RunAllTests(module_path);
+  return sluice::gpu::RunAllTests(sluice::gpu::CudaModuleUnderTest());
 }

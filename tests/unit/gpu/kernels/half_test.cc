@@ -16,6 +16,21 @@ constexpr DataType kHalves[] = {DataType::kFp16, DataType::kBf16};
 
 using Prepared = absl::StatusOr<std::unique_ptr<Kernel>>;
 
+struct Product {
+  Dims a, b;
+  bool transpose_a = false, transpose_b = false;
+  std::optional<Dims> c = {};
+  bool constants = false, residual = false;
+  Activation activation = Activation::kNone;
+};
+
+struct Convolution {
+  Dims input, weights, strides = {1, 1}, dilations = {1, 1}, pads_begin = {0, 0}, pads_end = {0, 0};
+  int64_t groups = 1;
+  bool bias = true, residual = false, fp32_input = false;
+  Activation activation = Activation::kNone;
+};
+
 class Half : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -41,6 +56,9 @@ class Half : public ::testing::Test {
     ExpectNear(RunKernelOf(type, prepare(type), half, output_count), Doubles(expected), tolerance,
                std::string(WireName(type)) + " " + what);
   }
+
+  void ExpectProductAgrees(DataType type, const Product& p, std::mt19937& random);
+  void ExpectConvolutionAgrees(DataType type, const Convolution& c, std::mt19937& random);
 
   Libraries libraries_;
 };
@@ -185,13 +203,36 @@ TEST_F(Half, PoolsWithTheChannelsLastAgreeWithFp32) {
   }
 }
 
-struct Product {
-  Dims a, b;
-  bool transpose_a = false, transpose_b = false;
-  std::optional<Dims> c = {};
-  bool constants = false, residual = false;
-  Activation activation = Activation::kNone;
-};
+void Half::ExpectProductAgrees(DataType type, const Product& p, std::mt19937& random) {
+  const std::vector<float> a = RoundedTo(type, RandomFloats(random, CountOf(p.a)));
+  const std::vector<float> b = RoundedTo(type, RandomFloats(random, CountOf(p.b)));
+  const std::vector<float> c = RoundedTo(type, RandomFloats(random, p.c.has_value() ? CountOf(*p.c) : 0));
+  MatMulDescription d{.a = p.a, .b = p.b, .transpose_a = p.transpose_a, .transpose_b = p.transpose_b};
+  d.c = p.c;
+  const Dims out = *MatMulOutputDims(d);
+  const auto count = static_cast<size_t>(CountOf(out));
+  const std::vector<float> residual = RoundedTo(type, RandomFloats(random, CountOf(out)));
+  std::vector<GuardedBuffer> whole = Inputs(a, b), half = BuffersOf(type, a);
+  if (p.c.has_value()) whole.push_back(GuardedBuffer::Of(c));
+  std::vector<float> expected = RunKernel<float>(library().PrepareMatMul(d), whole, count);
+  for (size_t i = 0; i < count; ++i) {
+    if (p.residual) expected[i] += residual[i];
+    if (p.activation == Activation::kRelu) expected[i] = std::max(expected[i], 0.0f);
+  }
+  d.type = type;
+  d.activation = p.activation;
+  d.residual = p.residual;
+  if (p.constants) {
+    d.b_constant = ConstantOf("b", p.b, b);
+    if (p.c.has_value()) d.c_constant = ConstantOf("c", *p.c, c);
+  } else {
+    half.push_back(BufferOf(type, b));
+    if (p.c.has_value()) half.push_back(BufferOf(type, c));
+  }
+  if (p.residual) half.push_back(BufferOf(type, residual));
+  ExpectNear(RunKernelOf(type, library().PrepareMatMul(d), half, count), Doubles(expected), 2 * RoundingOf(type),
+             std::string(WireName(type)) + " " + DimsToString(p.a) + " by " + DimsToString(p.b));
+}
 
 TEST_F(Half, ProductsAgreeWithFp32) {
   // Goal: what cuBLASLt fuses, what is left to a kernel of ours, depth in parts, batches, transposes, odd sizes.
@@ -217,44 +258,48 @@ TEST_F(Half, ProductsAgreeWithFp32) {
   };
   for (const DataType type : kHalves) {
     for (const Product& p : products) {
-      const std::vector<float> a = RoundedTo(type, RandomFloats(random, CountOf(p.a)));
-      const std::vector<float> b = RoundedTo(type, RandomFloats(random, CountOf(p.b)));
-      const std::vector<float> c = RoundedTo(type, RandomFloats(random, p.c.has_value() ? CountOf(*p.c) : 0));
-      MatMulDescription d{.a = p.a, .b = p.b, .transpose_a = p.transpose_a, .transpose_b = p.transpose_b};
-      d.c = p.c;
-      const Dims out = *MatMulOutputDims(d);
-      const auto count = static_cast<size_t>(CountOf(out));
-      const std::vector<float> residual = RoundedTo(type, RandomFloats(random, CountOf(out)));
-      std::vector<GuardedBuffer> whole = Inputs(a, b), half = BuffersOf(type, a);
-      if (p.c.has_value()) whole.push_back(GuardedBuffer::Of(c));
-      std::vector<float> expected = RunKernel<float>(library().PrepareMatMul(d), whole, count);
-      for (size_t i = 0; i < count; ++i) {
-        if (p.residual) expected[i] += residual[i];
-        if (p.activation == Activation::kRelu) expected[i] = std::max(expected[i], 0.0f);
-      }
-      d.type = type;
-      d.activation = p.activation;
-      d.residual = p.residual;
-      if (p.constants) {
-        d.b_constant = ConstantOf("b", p.b, b);
-        if (p.c.has_value()) d.c_constant = ConstantOf("c", *p.c, c);
-      } else {
-        half.push_back(BufferOf(type, b));
-        if (p.c.has_value()) half.push_back(BufferOf(type, c));
-      }
-      if (p.residual) half.push_back(BufferOf(type, residual));
-      ExpectNear(RunKernelOf(type, library().PrepareMatMul(d), half, count), Doubles(expected), 2 * RoundingOf(type),
-                 std::string(WireName(type)) + " " + DimsToString(p.a) + " by " + DimsToString(p.b));
+      ExpectProductAgrees(type, p, random);
     }
   }
 }
 
-struct Convolution {
-  Dims input, weights, strides = {1, 1}, dilations = {1, 1}, pads_begin = {0, 0}, pads_end = {0, 0};
-  int64_t groups = 1;
-  bool bias = true, residual = false, fp32_input = false;
-  Activation activation = Activation::kNone;
-};
+void Half::ExpectConvolutionAgrees(DataType type, const Convolution& c, std::mt19937& random) {
+  const std::vector<float> input = RoundedTo(type, RandomFloats(random, CountOf(c.input)));
+  const std::vector<float> weights = RoundedTo(type, RandomFloats(random, CountOf(c.weights)));
+  const std::vector<float> bias = RoundedTo(type, RandomFloats(random, c.weights[0]));
+  ConvDescription d{.input = c.input,
+                    .weights = ConstantOf("weights", c.weights, weights),
+                    .strides = c.strides,
+                    .dilations = c.dilations,
+                    .pads_begin = c.pads_begin,
+                    .pads_end = c.pads_end,
+                    .groups = c.groups};
+  if (c.bias) d.bias = ConstantOf("bias", {c.weights[0]}, bias);
+  const Dims out = *ConvOutputDims(d);
+  const auto count = static_cast<size_t>(CountOf(out));
+  const std::vector<float> residual = RoundedTo(type, RandomFloats(random, CountOf(out)));
+  std::vector<float> expected = RunKernel<float>(library().PrepareConv(d), Inputs(input), count);
+  for (size_t i = 0; i < count; ++i) {
+    float& x = expected[i];
+    if (c.residual) x += residual[i];
+    if (c.activation == Activation::kRelu) x = std::max(x, 0.0f);
+    if (c.activation == Activation::kClip) x = std::clamp(x, -0.5f, 2.0f);
+    if (c.activation == Activation::kSwish) x = x / (1 + std::exp(-x));
+  }
+  d.type = type;
+  d.channels_last = true;
+  d.residual = c.residual;
+  d.activation = c.activation;
+  d.low = -0.5f;
+  d.high = 2.0f;
+  d.fp32_input = c.fp32_input;
+  std::vector<GuardedBuffer> half = c.fp32_input ? Inputs(input) : BuffersOf(type, ChannelsLast(input, c.input));
+  if (c.residual) half.push_back(BufferOf(type, ChannelsLast(residual, out)));
+  // A library may round before what it leaves to another kernel.
+  ExpectNear(RunKernelOf(type, library().PrepareConv(d), half, count), Doubles(ChannelsLast(expected, out)),
+             3 * RoundingOf(type),
+             std::string(WireName(type)) + " " + DimsToString(c.input) + " by " + DimsToString(c.weights));
+}
 
 TEST_F(Half, ConvolutionsWithTheChannelsLastAgreeWithFp32) {
   // Goal: pointwise, strided, dilated, grouped, depthwise and unevenly padded convolutions with everything that may
@@ -320,41 +365,41 @@ TEST_F(Half, ConvolutionsWithTheChannelsLastAgreeWithFp32) {
   };
   for (const DataType type : kHalves) {
     for (const Convolution& c : convolutions) {
-      const std::vector<float> input = RoundedTo(type, RandomFloats(random, CountOf(c.input)));
-      const std::vector<float> weights = RoundedTo(type, RandomFloats(random, CountOf(c.weights)));
-      const std::vector<float> bias = RoundedTo(type, RandomFloats(random, c.weights[0]));
-      ConvDescription d{.input = c.input,
-                        .weights = ConstantOf("weights", c.weights, weights),
-                        .strides = c.strides,
-                        .dilations = c.dilations,
-                        .pads_begin = c.pads_begin,
-                        .pads_end = c.pads_end,
-                        .groups = c.groups};
-      if (c.bias) d.bias = ConstantOf("bias", {c.weights[0]}, bias);
-      const Dims out = *ConvOutputDims(d);
-      const auto count = static_cast<size_t>(CountOf(out));
-      const std::vector<float> residual = RoundedTo(type, RandomFloats(random, CountOf(out)));
-      std::vector<float> expected = RunKernel<float>(library().PrepareConv(d), Inputs(input), count);
-      for (size_t i = 0; i < count; ++i) {
-        float& x = expected[i];
-        if (c.residual) x += residual[i];
-        if (c.activation == Activation::kRelu) x = std::max(x, 0.0f);
-        if (c.activation == Activation::kClip) x = std::clamp(x, -0.5f, 2.0f);
-        if (c.activation == Activation::kSwish) x = x / (1 + std::exp(-x));
+      ExpectConvolutionAgrees(type, c, random);
+    }
+  }
+}
+
+TEST_F(Half, FewRowsAgreeWithFp32) {
+  // Goal: up to four rows by a constant matrix, with depths that fill packs and that do not, fewer columns than warps
+  // and depths that several warps share; pointwise convolutions of as few places. Method: as above.
+  std::mt19937 random(9);
+  for (const DataType type : kHalves) {
+    for (const int64_t rows : {1, 2, 3, 4}) {
+      for (const auto& [depth, columns] :
+           {std::pair(768, 768), std::pair(4096, 10), std::pair(1000, 33), std::pair(33, 3)}) {
+        const Product plain = {.a = {rows, depth}, .b = {depth, columns}, .constants = true};
+        ExpectProductAgrees(type, plain, random);
+        Product all = {.a = {rows, depth},
+                       .b = {columns, depth},
+                       .transpose_b = true,
+                       .c = Dims{columns},
+                       .constants = true,
+                       .residual = true,
+                       .activation = Activation::kRelu};
+        ExpectProductAgrees(type, all, random);
+        all.c = Dims{rows, 1};
+        ExpectProductAgrees(type, all, random);
       }
-      d.type = type;
-      d.channels_last = true;
-      d.residual = c.residual;
-      d.activation = c.activation;
-      d.low = -0.5f;
-      d.high = 2.0f;
-      d.fp32_input = c.fp32_input;
-      std::vector<GuardedBuffer> half = c.fp32_input ? Inputs(input) : BuffersOf(type, ChannelsLast(input, c.input));
-      if (c.residual) half.push_back(BufferOf(type, ChannelsLast(residual, out)));
-      // A library may round before what it leaves to another kernel.
-      ExpectNear(RunKernelOf(type, library().PrepareConv(d), half, count), Doubles(ChannelsLast(expected, out)),
-                 3 * RoundingOf(type),
-                 std::string(WireName(type)) + " " + DimsToString(c.input) + " by " + DimsToString(c.weights));
+    }
+    for (const Activation activation : {Activation::kNone, Activation::kRelu, Activation::kClip, Activation::kSwish}) {
+      ExpectConvolutionAgrees(type, {.input = {1, 96, 1, 1}, .weights = {4, 96, 1, 1}, .activation = activation},
+                              random);
+      ExpectConvolutionAgrees(
+          type, {.input = {4, 6, 1, 1}, .weights = {144, 6, 1, 1}, .bias = false, .activation = activation}, random);
+      ExpectConvolutionAgrees(
+          type, {.input = {1, 40, 2, 2}, .weights = {48, 40, 1, 1}, .residual = true, .activation = activation},
+          random);
     }
   }
 }

@@ -83,4 +83,7 @@ class KernelBackend {
 /// The one that this executable is linked with.
 KernelBackend& BackendUnderTest();
 
+/// Path of the module that the CUDA backend is made of. CUDA tests only.
+std::string CudaModuleUnderTest();
+
 }  // namespace sluice::gpu

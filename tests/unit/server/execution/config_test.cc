@@ -35,9 +35,20 @@ TEST(ParseFlags, ReadsValuesAndKeepsDefaults) {
   EXPECT_FALSE(flags->exit_now);
 }
 
+TEST(ParseFlags, ReadsTheModelToTune) {
+  const auto flags = Parse({"tune", "resnet50", "--model-repository", "models", "--tuning-cache", "tunings"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->tune_model, "resnet50");
+  EXPECT_EQ(flags->config.model_repository, "models");
+  EXPECT_EQ(flags->config.tuning_cache, "tunings");
+  EXPECT_EQ(Parse({"--model-repository", "models"})->tune_model, "");
+}
+
 TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
   const std::vector<std::pair<std::vector<const char*>, std::string>> table = {
       {{}, "--model-repository"},
+      {{"tune"}, "model is required"},
+      {{"tune", "m"}, "--model-repository"},
       {{"--model-repository", "m", "--grpc-port", "99999"}, "--grpc-port"},
       {{"--model-repository", "m", "--grpc-port", "-1"}, "--grpc-port"},
       {{"--model-repository", "m", "--grpc-port", "many"}, "--grpc-port"},

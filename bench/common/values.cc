@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/plans/values.h"
+#include "bench/common/values.h"
 
 #include <cstring>
 
