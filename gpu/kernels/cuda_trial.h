@@ -78,7 +78,7 @@ class TrialTimer {
 struct TrialProblem {
   TuningTable& tuning;
   std::string name;               ///< As in a tuning: all that the times of its ways depend on.
-  std::vector<std::string> ways;  ///< What the tuning calls them; distinct.
+  std::vector<std::string> ways;  ///< What the tuning calls them; equal names are equal ways.
   int copies = 1;                 ///< Of its constants: TrialCopies. Call i reads the i-th, and begins anew after them.
 };
 
