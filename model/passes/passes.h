@@ -31,6 +31,11 @@ absl::Status FoldBatchNorm(Graph& graph);
 /// Nodes that compute the same of the same become one, such as the mask that every layer makes of its own.
 void MergeEqualNodes(Graph& graph);
 
+/// Layer normalisation written out, as exporters spell it without or before the operator, becomes one
+/// LayerNormalization where shapes show that it is over the last dimensions. Needs shapes; after MergeEqualNodes, since
+/// some spell the difference from the mean twice.
+void FuseLayerNorm(Graph& graph);
+
 /// Product of a one-hot matrix (Equal against 0, 1, 2 ..., then Cast) and a constant: a Gather of the constant's rows,
 /// and a row of zeros for indices outside. Needs shapes.
 absl::Status FuseOneHot(Graph& graph);

@@ -22,6 +22,7 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   RemoveIdentities(graph);
   SLUICE_RETURN_IF_ERROR(FoldBatchNorm(graph));  // Again: an identity may have stood between.
   MergeEqualNodes(graph);
+  FuseLayerNorm(graph);
   SLUICE_RETURN_IF_ERROR(FuseOneHot(graph));
   FuseBias(graph);
   FuseGelu(graph);
