@@ -79,6 +79,11 @@ void FuseActivation(Graph& graph, bool gelu = false);
 /// convolutions take those. Needs shapes.
 void FuseConvActivation(Graph& graph);
 
+/// An Add, or several of which only the last has other readers, becomes part of the LayerNormalization behind it, which
+/// then gives the sum as a second output to those; so does a Gather of rows that only such an Add reads. Needs shapes;
+/// after FuseResidual, which costs no kernel at all.
+void FuseAddNorm(Graph& graph);
+
 /// Lets convolutions with two spatial dimensions, and what stands between them, work with the channels last in memory;
 /// the order is changed where such a region begins and ends. For devices whose convolutions are faster so. A region of
 /// one convolution is left alone unless `every` is set, for devices that convolve in no other order. Last: no pass

@@ -38,6 +38,7 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   FuseActivation(graph, features.matmul_gelu && !half);
   if (features.conv_activations || half) FuseConvActivation(graph);
   RemoveDeadCode(graph);
+  FuseAddNorm(graph);
   LowerPrecision(graph, precision);
   if (features.channels_last || half) AssignLayouts(graph, /*every=*/half);
   return absl::OkStatus();
