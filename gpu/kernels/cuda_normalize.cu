@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-// Softmax, batch and layer normalisation. Each row is walked by the threads of a warp or a block, which join their
-// totals; sums are kept in double. Input and output may be the same memory: a row is written after all of it was read
-// for the last total, and each thread then writes only what it reads itself.
+// Softmax and batch normalisation. Each row is walked by the threads of a warp or a block, which join their totals;
+// sums are kept in double. Input and output may be the same memory: a row is written after all of it was read for the
+// last total, and each thread then writes only what it reads itself.
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -183,148 +183,6 @@ __global__ void BatchNorm(const __grid_constant__ BatchNormShape shape, const fl
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kMostThreads)
-    LayerNorm(int64_t rows, int64_t row_length, int width, float epsilon, const T* input, const float* scale,
-              const float* bias, T* output) {
-  WaitForPrevious();
-  __shared__ double shared[kWarp];
-  const int each = static_cast<int>(blockDim.x) / width;
-  const int lane = static_cast<int>(threadIdx.x) % width;
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * each; first < rows;
-       first += static_cast<int64_t>(gridDim.x) * each) {
-    const int64_t row = first + static_cast<int>(threadIdx.x) / width;
-    const int64_t length = row < rows ? row_length : 0;  // threads without a row take part in the joins
-    const T* from = input + row * row_length;
-    T* to = output + row * row_length;
-    double sum = 0;
-    for (int64_t i = lane; i < length; i += width) sum += static_cast<double>(static_cast<float>(from[i]));
-    const double mean = JoinGroup(sum, width, shared, Sum{}) / static_cast<double>(row_length);
-    double squares = 0;
-    for (int64_t i = lane; i < length; i += width) {
-      const double difference = static_cast<double>(static_cast<float>(from[i])) - mean;
-      squares += difference * difference;
-    }
-    const double variance = JoinGroup(squares, width, shared, Sum{}) / static_cast<double>(row_length);
-    const float center = static_cast<float>(mean);
-    const float factor = static_cast<float>(1.0 / sqrt(variance + static_cast<double>(epsilon)));
-    for (int64_t i = lane; i < length; i += width) {
-      const float value = (static_cast<float>(from[i]) - center) * factor * scale[i];
-      to[i] = static_cast<T>(value + (bias != nullptr ? bias[i] : 0.0f));
-    }
-  }
-}
-
-constexpr int kHalfPack = 8;   // Halves that are loaded and stored at once.
-constexpr int kMostPacks = 8;  // Of one thread of the warp that a row has.
-
-/// Rows of halves that one warp keeps in its registers: read once, in packs. Sums in float: at most 64 terms a thread,
-/// then five levels of a tree.
-template <class T, int packs>
-__global__ void __launch_bounds__(kBlockThreads)
-    LayerNormInRegisters(int64_t rows, int length, float epsilon, const T* input, const float* scale, const float* bias,
-                         T* output) {
-  WaitForPrevious();
-  using HalfPack = Pack<T, kHalfPack>;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int count = length / kHalfPack;
-  const int64_t step = GridStep() / kWarp;
-  for (int64_t row = GridThread() / kWarp; row < rows; row += step) {  // The same for a whole warp.
-    const auto* from = reinterpret_cast<const HalfPack*>(input + row * length);
-    float x[packs][kHalfPack];
-    float sum = 0;
-#pragma unroll
-    for (int p = 0; p < packs; ++p) {
-      const int i = p * kWarp + lane;
-      HalfPack pack = {};
-      if (i < count) pack = from[i];
-#pragma unroll
-      for (int k = 0; k < kHalfPack; ++k) {
-        x[p][k] = static_cast<float>(pack.values[k]);
-        sum += x[p][k];
-      }
-    }
-    const float mean = JoinGroup(sum, kWarp, static_cast<float*>(nullptr), Sum{}) / static_cast<float>(length);
-    float squares = 0;
-#pragma unroll
-    for (int p = 0; p < packs; ++p) {
-      if (p * kWarp + lane >= count) continue;
-#pragma unroll
-      for (int k = 0; k < kHalfPack; ++k) squares += (x[p][k] - mean) * (x[p][k] - mean);
-    }
-    const float variance = JoinGroup(squares, kWarp, static_cast<float*>(nullptr), Sum{}) / static_cast<float>(length);
-    const float factor = rsqrtf(variance + epsilon);
-    auto* to = reinterpret_cast<HalfPack*>(output + row * length);
-#pragma unroll
-    for (int p = 0; p < packs; ++p) {
-      const int i = p * kWarp + lane;
-      if (i >= count) continue;
-      HalfPack pack;
-#pragma unroll
-      for (int k = 0; k < kHalfPack; ++k) {
-        const int at = i * kHalfPack + k;
-        const float shift = bias != nullptr ? bias[at] : 0.0f;
-        pack.values[k] = static_cast<T>((x[p][k] - mean) * factor * scale[at] + shift);
-      }
-      to[i] = pack;
-    }
-  }
-}
-
-template <class T, int packs>
-PreparedKernel MakeLayerNormInRegisters(int ordinal, std::string name, std::vector<size_t> span_bytes, int64_t rows,
-                                        int64_t length, float epsilon, bool has_bias) {
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, LayerNormInRegisters<T, packs>));
-  return MakeLaunchKernel(
-      std::move(name), std::move(span_bytes),
-      [rows, length, epsilon, has_bias](cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-        const size_t out = has_bias ? 3 : 2;
-        if (!IsAligned(args.spans[0].data, 16) || !IsAligned(args.spans[out].data, 16)) {
-          return absl::InternalError("layer norm: spans do not begin on 16 bytes");
-        }
-        const float* bias = has_bias ? Elements<const float>(args, 2) : nullptr;
-        LaunchAfterPrevious(LayerNormInRegisters<T, packs>, BlocksFor(rows * kWarp), kBlockThreads, stream, rows,
-                            static_cast<int>(length), epsilon, Elements<const T>(args, 0),
-                            Elements<const float>(args, 1), bias, Elements<T>(args, out));
-        return SLUICE_CUDA_STATUS(cudaGetLastError());
-      });
-}
-
-template <class T>
-PreparedKernel MakeLayerNorm(int ordinal, std::string name, const LayerNormDescription& d, int64_t rows,
-                             int64_t length) {
-  const size_t size_bytes = BytesOf<T>(rows * length);
-  std::vector<size_t> span_bytes = {size_bytes, BytesOf<float>(length)};
-  if (d.has_bias) span_bytes.push_back(BytesOf<float>(length));
-  span_bytes.push_back(size_bytes);
-  if (size_bytes == 0) return MakeEmptyKernel(std::move(name), std::move(span_bytes));
-  if constexpr (kIsHalf<T>) {
-    if (length % kHalfPack == 0 && length <= int64_t{kMostPacks} * kWarp * kHalfPack) {
-      const auto make = [&]<int packs>(std::integral_constant<int, packs>) {
-        return MakeLayerNormInRegisters<T, packs>(ordinal, name, span_bytes, rows, length, d.epsilon, d.has_bias);
-      };
-      const int64_t packs = (length + kWarp * kHalfPack - 1) / (kWarp * kHalfPack);
-      if (packs <= 1) return make(std::integral_constant<int, 1>{});
-      if (packs <= 2) return make(std::integral_constant<int, 2>{});
-      if (packs <= 3) return make(std::integral_constant<int, 3>{});
-      if (packs <= 4) return make(std::integral_constant<int, 4>{});
-      return make(std::integral_constant<int, kMostPacks>{});
-    }
-  }
-  SLUICE_RETURN_IF_ERROR(LoadKernel(ordinal, LayerNorm<T>));
-  const RowThreads threads = RowThreadsFor(length);
-  return MakeLaunchKernel(std::move(name), std::move(span_bytes),
-                          [rows, length, threads, epsilon = d.epsilon, has_bias = d.has_bias](
-                              cudaStream_t stream, const KernelArgs& args) -> absl::Status {
-                            const float* bias = has_bias ? Elements<const float>(args, 2) : nullptr;
-                            LaunchAfterPrevious(
-                                LayerNorm<T>, RowBlocks(rows, threads), static_cast<unsigned>(threads.block), stream,
-                                rows, length, threads.width, epsilon, Elements<const T>(args, 0),
-                                Elements<const float>(args, 1), bias, Elements<T>(args, has_bias ? 3 : 2));
-                            return SLUICE_CUDA_STATUS(cudaGetLastError());
-                          });
-}
-
 }  // namespace
 
 PreparedKernel CudaKernelLibrary::PrepareSoftmax(const SoftmaxDescription& description) {
@@ -368,18 +226,6 @@ PreparedKernel CudaKernelLibrary::PrepareBatchNorm(const BatchNormDescription& d
         }
         return SLUICE_CUDA_STATUS(cudaGetLastError());
       });
-}
-
-PreparedKernel CudaKernelLibrary::PrepareLayerNorm(const LayerNormDescription& description) {
-  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry geometry, MakeAxisGeometry(description.input, description.axis));
-  const std::string name = absl::StrCat("layer norm ", DimsToString(description.input), " from ", geometry.axis);
-  const int64_t rows = geometry.outer, length = geometry.length * geometry.inner;
-  const auto prepare = [&](auto tag) {
-    return MakeLayerNorm<decltype(tag)>(ordinal_, name, description, rows, length);
-  };
-  return DispatchHalf(description.type, prepare, [&] {
-    return DispatchType(Backend::kCuda, TypeList<float>{}, description.type, "layer norm", prepare);
-  });
 }
 
 }  // namespace sluice::gpu::cuda

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <functional>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -387,6 +390,52 @@ absl::StatusOr<AxisGeometry> MakeBatchNormGeometry(const BatchNormDescription& d
         absl::StrCat("batch normalisation: input must be [N,C,...], it is ", DimsToString(description.input)));
   }
   return MakeAxisGeometry(description.input, 1);
+}
+
+absl::StatusOr<int64_t> LayerNormAddendRows(const Dims& input, int64_t axis, const Dims& dims) {
+  SLUICE_ASSIGN_OR_RETURN(const int64_t first, NormalizeAxis(axis, input.size()));
+  const size_t normalized = input.size() - static_cast<size_t>(first);
+  size_t same = 0;  // Last dimensions that are the input's.
+  while (same < std::min(dims.size(), input.size()) && dims[dims.size() - 1 - same] == input[input.size() - 1 - same]) {
+    ++same;
+  }
+  const auto leading = dims.end() - static_cast<std::ptrdiff_t>(same);
+  if (same < normalized || dims.size() > input.size() ||
+      std::any_of(dims.begin(), leading, [](int64_t dim) { return dim != 1; })) {
+    return absl::InvalidArgumentError(absl::StrCat("layer norm: rows of ", DimsToString(dims),
+                                                   " cannot be added to those of ", DimsToString(input), " from ",
+                                                   first));
+  }
+  return std::accumulate(leading, dims.end() - static_cast<std::ptrdiff_t>(normalized), int64_t{1},
+                         std::multiplies<>());
+}
+
+absl::StatusOr<LayerNormGeometry> MakeLayerNormGeometry(const LayerNormDescription& description) {
+  SLUICE_ASSIGN_OR_RETURN(const AxisGeometry around, MakeAxisGeometry(description.input, description.axis));
+  LayerNormGeometry geometry{.rows = around.outer, .length = around.length * around.inner};
+  geometry.name = absl::StrCat("layer norm ", DimsToString(description.input), " from ", around.axis);
+  if (description.addends.size() > kMostLayerNormAddends) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer norm: ", description.addends.size(), " addends, of at most ", kMostLayerNormAddends));
+  }
+  int64_t tables = 0;
+  for (const LayerNormAddend& addend : description.addends) {
+    SLUICE_ASSIGN_OR_RETURN(geometry.addend_rows.emplace_back(),
+                            LayerNormAddendRows(description.input, description.axis, addend.dims));
+    if (addend.table_rows == 0) continue;
+    ++tables;
+    const bool indexed = addend.index_type == DataType::kInt32 || addend.index_type == DataType::kInt64;
+    if (addend.table_rows < 0 || !indexed) {
+      return absl::InvalidArgumentError(absl::StrCat("layer norm: a table of ", addend.table_rows,
+                                                     " rows with indices of type ", WireName(addend.index_type)));
+    }
+    SLUICE_RETURN_IF_ERROR(ElementCount({addend.table_rows, geometry.length}).status());
+  }
+  if (geometry.addend_rows.empty()) geometry.addend_rows = {geometry.rows};
+  if (description.addends.size() > 1) absl::StrAppend(&geometry.name, ", sum of ", description.addends.size());
+  if (tables > 0) absl::StrAppend(&geometry.name, ", ", tables, " gathered");
+  if (description.writes_sum) absl::StrAppend(&geometry.name, ", sum written");
+  return geometry;
 }
 
 absl::StatusOr<int64_t> CheckUnary(const UnaryDescription& description) {

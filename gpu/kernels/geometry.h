@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -82,6 +83,16 @@ struct AxisGeometry {
 absl::StatusOr<AxisGeometry> MakeAxisGeometry(const Dims& dims, int64_t axis);
 absl::StatusOr<AxisGeometry> MakeArgReduceGeometry(const ArgReduceDescription& description);
 absl::StatusOr<AxisGeometry> MakeBatchNormGeometry(const BatchNormDescription& description);  ///< Around the channels.
+
+struct LayerNormGeometry {
+  int64_t rows = 0;    ///< Of the input.
+  int64_t length = 0;  ///< Elements of a row.
+  /// Of each addend: row r of the input takes its row r modulo this many. At least one entry; none is 0 unless there is
+  /// nothing to write.
+  std::vector<int64_t> addend_rows = {};
+  std::string name = {};  ///< What inspections call the kernel.
+};
+absl::StatusOr<LayerNormGeometry> MakeLayerNormGeometry(const LayerNormDescription& description);
 
 /// Element count of a unary kernel.
 absl::StatusOr<int64_t> CheckUnary(const UnaryDescription& description);

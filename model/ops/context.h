@@ -83,7 +83,7 @@ struct LoweredLaunch {
   std::unique_ptr<gpu::Kernel> kernel;
   std::vector<ValueIndex> inputs;
   std::vector<ValueIndex> outputs;
-  std::vector<size_t> in_place;  ///< Positions in `inputs` whose memory the (only) output may take.
+  std::vector<size_t> in_place;  ///< Positions in `inputs` whose memory the first output may take.
 };
 
 /// A value that is another name for the same bytes.
@@ -115,7 +115,7 @@ class LowerContext : public NodeContext {
     const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
     return AddConstantBytes(what, type, std::move(dims), {bytes, bytes + values.size() * sizeof(T)});
   }
-  /// `in_place` names the inputs whose memory the output may take, as the kernel's header allows.
+  /// `in_place` names the inputs whose memory the first output may take, as the kernel's header allows.
   void AddLaunch(std::unique_ptr<gpu::Kernel> kernel, std::vector<ValueIndex> inputs, std::vector<ValueIndex> outputs,
                  std::vector<size_t> in_place = {});
   /// Output 0 is input 0 under another shape.

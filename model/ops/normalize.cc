@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/kernels/normalize.h"
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -13,8 +15,9 @@
 namespace sluice::model {
 namespace {
 
-absl::Status RequireFp32(const NodeContext& context, size_t first = 0) {
-  for (size_t i = first; i < context.input_count(); ++i) {
+/// Of the inputs from `first` to the one before `end`.
+absl::Status RequireFp32(const NodeContext& context, size_t first, size_t end) {
+  for (size_t i = first; i < end; ++i) {
     if (context.has_input(i) && context.input(i).type != DataType::kFp32) {
       return absl::UnimplementedError(absl::StrCat("elements of type ", WireName(context.input(i).type)));
     }
@@ -41,7 +44,7 @@ absl::Status InferBatchNorm(InferContext& context) {
 }
 
 absl::Status LowerBatchNorm(LowerContext& context) {
-  SLUICE_RETURN_IF_ERROR(RequireFp32(context));
+  SLUICE_RETURN_IF_ERROR(RequireFp32(context, 0, context.input_count()));
   gpu::BatchNormDescription description{.input = context.dims(0)};
   SLUICE_ASSIGN_OR_RETURN(description.epsilon, context.Float("epsilon", 1e-5f));
   SLUICE_ASSIGN_OR_RETURN(description.activation, FusedActivation(context));
@@ -65,15 +68,37 @@ absl::Status InferLayerNorm(InferContext& context) {
 }
 
 absl::Status LowerLayerNorm(LowerContext& context) {
-  SLUICE_RETURN_IF_ERROR(RequireFp32(context, 1));
-  gpu::LayerNormDescription description{.type = context.input(0).type, .input = context.dims(0)};
+  SLUICE_RETURN_IF_ERROR(RequireFp32(context, 1, kNormAddends));
+  gpu::LayerNormDescription description{.type = context.output(0).type, .input = context.output_dims(0)};
   SLUICE_ASSIGN_OR_RETURN(description.axis, context.Int("axis", -1));
   SLUICE_ASSIGN_OR_RETURN(description.epsilon, context.Float("epsilon", 1e-5f));
+  std::vector<ValueIndex> inputs;
+  std::vector<size_t> in_place;
+  for (size_t k = 0; k < gpu::kMostLayerNormAddends; ++k) {
+    const size_t position = k == 0 ? 0 : kNormAddends + k - 1, indices = kNormIndices + k;
+    if (!context.has_input(position)) continue;
+    gpu::LayerNormAddend& addend = description.addends.emplace_back();
+    addend.dims = context.dims(position);
+    if (context.has_input(indices)) {
+      addend.table_rows = addend.dims[0];
+      addend.index_type = context.input(indices).type;
+      const Shape& rows = context.dims(indices);
+      addend.dims.erase(addend.dims.begin());
+      addend.dims.insert(addend.dims.begin(), rows.begin(), rows.end());
+    } else {
+      in_place.push_back(inputs.size());
+    }
+    inputs.push_back(context.input_index(position));
+    if (context.has_input(indices)) inputs.push_back(context.input_index(indices));
+  }
   description.has_bias = context.has_input(2);
-  std::vector<ValueIndex> inputs = {context.input_index(0), context.input_index(1)};
+  inputs.push_back(context.input_index(1));
   if (description.has_bias) inputs.push_back(context.input_index(2));
+  std::vector<ValueIndex> outputs = {context.output_index(0)};
+  description.writes_sum = context.has_output(1);
+  if (description.writes_sum) outputs.push_back(context.output_index(1));
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareLayerNorm(context.device(), description));
-  context.AddLaunch(std::move(kernel), std::move(inputs), {context.output_index(0)}, {0});
+  context.AddLaunch(std::move(kernel), std::move(inputs), std::move(outputs), std::move(in_place));
   return absl::OkStatus();
 }
 

@@ -58,6 +58,11 @@ absl::Status InferSoftmax(InferContext& context);
 absl::Status LowerSoftmax(LowerContext& context);
 
 // normalize.cc
+/// Inputs of a LayerNormalization that a pass may have put behind those that files know. What is normalised is the sum
+/// of input 0 and those from kNormAddends on. For each of the four, input 0 first, there may be indices from
+/// kNormIndices on: then what is added is rows of it. A second output is that sum.
+inline constexpr size_t kNormAddends = 3;
+inline constexpr size_t kNormIndices = 6;
 absl::Status InferBatchNorm(InferContext& context);
 absl::Status LowerBatchNorm(LowerContext& context);
 absl::Status InferLayerNorm(InferContext& context);

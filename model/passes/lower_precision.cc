@@ -88,7 +88,8 @@ bool StaysFp32(const Graph& graph, const Node& node, size_t input) {
                           weights[1] == (*graph.value(node.inputs[0]).dims)[1] && weights[1] <= kMostImageChannels;
     return input == 1 || input == 2 || (input == 0 && is_image);
   }
-  if (name == "Clip" || name == "LayerNormalization") return input > 0;
+  if (name == "Clip") return input > 0;
+  if (name == "LayerNormalization") return input == 1 || input == 2;  // Behind them is what else is added up.
   const bool product = name == "MatMul" || name == "Gemm";
   return product && (input == 1 || input == 2) && graph.value(node.inputs[input]).is_constant;
 }

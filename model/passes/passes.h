@@ -31,6 +31,11 @@ absl::Status FoldBatchNorm(Graph& graph);
 /// Nodes that compute the same of the same become one, such as the mask that every layer makes of its own.
 void MergeEqualNodes(Graph& graph);
 
+/// Layer normalisation written out, as exporters spell it without or before the operator, becomes one
+/// LayerNormalization where shapes show that it is over the last dimensions. Needs shapes; after MergeEqualNodes, since
+/// some spell the difference from the mean twice.
+void FuseLayerNorm(Graph& graph);
+
 /// Product of a one-hot matrix (Equal against 0, 1, 2 ..., then Cast) and a constant: a Gather of the constant's rows,
 /// and a row of zeros for indices outside. Needs shapes.
 absl::Status FuseOneHot(Graph& graph);
@@ -73,6 +78,11 @@ void FuseActivation(Graph& graph, bool gelu = false);
 /// What follows a convolution and only it, a Clip or x * Sigmoid(x), becomes its activation. For devices whose
 /// convolutions take those. Needs shapes.
 void FuseConvActivation(Graph& graph);
+
+/// An Add, or several of which only the last has other readers, becomes part of the LayerNormalization behind it, which
+/// then gives the sum as a second output to those; so does a Gather of rows that only such an Add reads. Needs shapes;
+/// after FuseResidual, which costs no kernel at all.
+void FuseAddNorm(Graph& graph);
 
 /// Lets convolutions with two spatial dimensions, and what stands between them, work with the channels last in memory;
 /// the order is changed where such a region begins and ends. For devices whose convolutions are faster so. A region of

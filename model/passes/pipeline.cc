@@ -22,6 +22,7 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   RemoveIdentities(graph);
   SLUICE_RETURN_IF_ERROR(FoldBatchNorm(graph));  // Again: an identity may have stood between.
   MergeEqualNodes(graph);
+  FuseLayerNorm(graph);
   SLUICE_RETURN_IF_ERROR(FuseOneHot(graph));
   FuseBias(graph);
   FuseGelu(graph);
@@ -37,6 +38,7 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   FuseActivation(graph, features.matmul_gelu && !half);
   if (features.conv_activations || half) FuseConvActivation(graph);
   RemoveDeadCode(graph);
+  FuseAddNorm(graph);
   LowerPrecision(graph, precision);
   if (features.channels_last || half) AssignLayouts(graph, /*every=*/half);
   return absl::OkStatus();

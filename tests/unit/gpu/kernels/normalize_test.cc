@@ -77,40 +77,5 @@ TEST(BatchNorm, MatchesFormula) {
   EXPECT_THAT(libraries.fast().PrepareBatchNorm({.input = {5}}), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// Goal: rows over one or several dimensions, with and without bias, around a mean that would drown a naive variance.
-// Method: against the formula.
-TEST(LayerNorm, MatchesFormula) {
-  Libraries libraries;
-  std::mt19937 random(4);
-  const Dims dims = {3, 4, 25};
-  for (const int64_t axis : {-1, 1, 0}) {
-    for (const bool has_bias : {true, false}) {
-      int64_t length = 1;
-      for (size_t i = axis < 0 ? 2 : axis; i < dims.size(); ++i) length *= dims[i];
-      std::vector<float> x = RandomFloats(random, CountOf(dims));
-      for (float& value : x) value += 100;
-      const std::vector<float> scale = RandomFloats(random, length), bias = RandomFloats(random, length);
-      std::vector<double> expected;
-      for (int64_t i = 0; i < CountOf(dims); ++i) {
-        const float* row = x.data() + i / length * length;
-        double mean = 0, variance = 0;
-        for (int64_t k = 0; k < length; ++k) mean += row[k] / static_cast<double>(length);
-        for (int64_t k = 0; k < length; ++k)
-          variance += (row[k] - mean) * (row[k] - mean) / static_cast<double>(length);
-        expected.push_back((x[i] - mean) / std::sqrt(variance + 1e-5) * scale[i % length] +
-                           (has_bias ? bias[i % length] : 0));
-      }
-      std::vector<GuardedBuffer> inputs = Inputs(x, scale);
-      if (has_bias) inputs.push_back(GuardedBuffer::Of(bias));
-      ExpectNear(
-          RunKernel<float>(libraries.fast().PrepareLayerNorm({.input = dims, .axis = axis, .has_bias = has_bias}),
-                           inputs, x.size()),
-          expected, 3e-5, "axis " + std::to_string(axis));
-    }
-  }
-  EXPECT_THAT(libraries.fast().PrepareLayerNorm({.input = {2}, .axis = -2}),
-              StatusIs(absl::StatusCode::kInvalidArgument));
-}
-
 }  // namespace
 }  // namespace sluice::gpu
