@@ -122,6 +122,10 @@ absl::StatusOr<ChainProgram> MakeChainProgram(const ElementwiseChainDescription&
   SLUICE_ASSIGN_OR_RETURN(walk.count, ElementCount(program.output));
   for (const Dims& input : description.inputs) walk.strides.push_back(BroadcastStrides(input, program.output));
   program.walk = MergeDims(walk);
+  if (program.walk.dims.size() > kMaxChainRank) {
+    return absl::InvalidArgumentError(absl::StrCat("elementwise chain: expected at most ", kMaxChainRank,
+                                                   " dimensions after merging, got ", DimsToString(program.walk.dims)));
+  }
   SLUICE_ASSIGN_OR_RETURN(program.steps, Placement(description).Place());
   return program;
 }

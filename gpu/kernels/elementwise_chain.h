@@ -19,6 +19,8 @@ inline constexpr size_t kMaxChainInputs = 6;
 inline constexpr size_t kMaxChainSteps = 16;
 /// Results of steps that wait, at any one time, for a later step than the next.
 inline constexpr size_t kMaxChainKept = 4;
+/// Dimensions of the output, with neighbours merged that every input walks through evenly.
+inline constexpr size_t kMaxChainRank = 8;
 
 /// One step of a chain. Values are numbered: the inputs first, then the results of the steps in order.
 struct ElementwiseStep {

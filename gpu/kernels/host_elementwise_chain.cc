@@ -4,7 +4,10 @@
 // first-level cache.
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,7 +21,7 @@
 namespace sluice::gpu::host {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // elements: what is kept and spread of one comes to some 20 KiB
+constexpr int64_t kBlock = 1024;  // elements: 4 KiB of each value that a step touches
 
 /// A block of a value: a number for each element, or (step 0) one for all.
 struct Operand {
@@ -35,15 +38,17 @@ struct ChainStep {
   int keep = kNotKept;
 };
 
-enum class Lie : uint8_t {
-  kWhole,    // an element for each of the output's
-  kScalar,   // one element
-  kStrided,  // anything else that broadcasts
+static_assert(kMaxChainRank <= kMaxLoopRank);
+
+enum class InputKind : uint8_t {
+  kWhole,      // an element for each of the output's
+  kScalar,     // one element
+  kBroadcast,  // anything else
 };
 
 class ChainKernel final : public HostKernel {
  public:
-  ChainKernel(std::string name, const StridedLoop<kMaxChainInputs>& loop, std::vector<Lie> inputs,
+  ChainKernel(std::string name, const StridedLoop<kMaxChainInputs>& loop, std::vector<InputKind> inputs,
               std::vector<ChainStep> steps)
       : HostKernel(std::move(name), 0),
         loop_(loop),
@@ -65,7 +70,7 @@ class ChainKernel final : public HostKernel {
  private:
   using Block = std::array<float, kBlock>;
   struct Scratch {
-    std::array<Block, kMaxChainInputs> spread;  // Inputs that are neither whole nor, over a block, one row.
+    std::array<Block, kMaxChainInputs> spread;  // Inputs that are neither whole nor, within a block, in one row.
     std::array<Block, kMaxChainKept> kept;
     Block previous;
   };
@@ -116,19 +121,19 @@ class ChainKernel final : public HostKernel {
   /// Where the inputs' elements for [begin, end) of the output are. What is not in a row there is spread out first.
   void Locate(const KernelArgs& args, int64_t begin, int64_t end, Scratch& scratch,
               std::array<Operand, kMaxChainInputs>& operands) const {
-    bool strided = false;
+    bool broadcast = false;
     for (size_t k = 0; k < inputs_.size(); ++k) {
       const float* const data = Elements<float>(args, k);
-      operands[k] = inputs_[k] == Lie::kWhole ? Operand{data + begin, 1} : Operand{data, 0};
-      strided |= inputs_[k] == Lie::kStrided;
+      operands[k] = inputs_[k] == InputKind::kWhole ? Operand{data + begin, 1} : Operand{data, 0};
+      broadcast |= inputs_[k] == InputKind::kBroadcast;
     }
-    if (!strided) return;
+    if (!broadcast) return;
     const int64_t inner = loop_.inner_count();
     const int64_t first_row = begin / inner, last_row = (end - 1) / inner;
     loop_.RunRange(first_row, last_row + 1, [&](int64_t row, const StridedLoop<kMaxChainInputs>::Offsets& offsets) {
       const int64_t from = std::max(begin, row * inner), to = std::min(end, (row + 1) * inner);
       for (size_t k = 0; k < inputs_.size(); ++k) {
-        if (inputs_[k] != Lie::kStrided) continue;
+        if (inputs_[k] != InputKind::kBroadcast) continue;
         const int64_t step = loop_.inner_step(k);
         const float* const source = Elements<float>(args, k) + offsets[k] + (from - row * inner) * step;
         if (first_row == last_row) {
@@ -143,7 +148,7 @@ class ChainKernel final : public HostKernel {
 
   const StridedLoop<kMaxChainInputs> loop_;
   const int64_t count_;
-  const std::vector<Lie> inputs_;
+  const std::vector<InputKind> inputs_;
   const std::vector<ChainStep> steps_;
 };
 
@@ -167,10 +172,12 @@ absl::StatusOr<ChainStep> ChooseLoop(const PlacedStep& step) {
 absl::StatusOr<std::unique_ptr<Kernel>> PlainElementwiseChain(const ElementwiseChainDescription& description) {
   SLUICE_ASSIGN_OR_RETURN(ChainProgram program, MakeChainProgram(description));
   if (description.type != DataType::kFp32) return LacksType(Backend::kHost, "elementwise chain", description.type);
-  std::vector<Lie> inputs;
+  std::vector<InputKind> inputs;
   for (const Dims& dims : description.inputs) {
     SLUICE_ASSIGN_OR_RETURN(const int64_t count, ElementCount(dims));
-    inputs.push_back(count == program.walk.count ? Lie::kWhole : count == 1 ? Lie::kScalar : Lie::kStrided);
+    inputs.push_back(count == program.walk.count ? InputKind::kWhole
+                     : count == 1                ? InputKind::kScalar
+                                                 : InputKind::kBroadcast);
   }
   // The loop has the same number of inputs for every chain; those that are not there stand still.
   program.walk.strides.resize(kMaxChainInputs, Dims(program.walk.dims.size(), 0));

@@ -409,7 +409,7 @@ ElementwiseChainDescription Keeping(size_t count) {
 
 TEST_F(ElementwiseChain, HoldsItsBounds) {
   // Goal: a chain as large as the bounds works, and one more of anything is refused in words. Method: inputs, steps,
-  // results kept.
+  // results kept, dimensions that cannot be merged.
   std::mt19937 random(6);
   ElementwiseChainDescription d{.inputs = std::vector<Dims>(kMaxChainInputs, Dims{9})};
   for (size_t i = 1; i < kMaxChainInputs; ++i) {
@@ -432,6 +432,12 @@ TEST_F(ElementwiseChain, HoldsItsBounds) {
   d.steps.resize(2);
   d.inputs.push_back({9});
   expect_refused(d, "1 to 6 inputs, got 7");
+  ElementwiseChainDescription woven{.inputs = {{2, 1, 2, 1, 2, 1, 2, 1}, {1, 2, 1, 2, 1, 2, 1, 2}},
+                                    .steps = {{.kind = BinaryKind::kSub, .a = 0, .b = 1}}};
+  ExpectRight(woven, {RandomFloats(random, 16), RandomFloats(random, 16)}, "as many dimensions as can be");
+  woven.inputs[0].push_back(2);
+  woven.inputs[1].push_back(1);
+  expect_refused(woven, "at most 8 dimensions");
 }
 
 TEST_F(ElementwiseChain, RefusesInconsistentDescriptions) {
