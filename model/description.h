@@ -28,7 +28,7 @@ struct ValueDescription {
 struct NodeDescription {
   std::string op;
   std::string name;
-  std::string fused;  ///< An activation the node applies to its own result; mostly empty.
+  std::string fused;  ///< An activation the node applies to its own result, or a chain's steps; mostly empty.
   std::vector<int32_t> inputs, outputs;
 };
 

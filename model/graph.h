@@ -37,7 +37,7 @@ struct Value {
 };
 
 /// One operator applied. Inputs beyond what the file's operator has, and attributes beginning with "sluice.", are made
-/// by passes (fused residuals and activations); files cannot contain them.
+/// by passes (fused residuals and activations); files cannot contain them, nor the operator "Elementwise".
 struct Node {
   std::string name = {};
   const OperatorEntry* entry = nullptr;

@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "gpu/kernels/chain_program.h"
 #include "model/ops/activation.h"
+#include "model/ops/elementwise_chain.h"
 #include "model/ops/registry.h"
 
 namespace sluice::model {
@@ -24,6 +26,13 @@ std::string PrintValue(const Graph& graph, ValueIndex index) {
 std::string PrintValues(const Graph& graph, const std::vector<ValueIndex>& values) {
   return absl::StrJoin(values, ", ",
                        [&](std::string* out, ValueIndex index) { absl::StrAppend(out, PrintValue(graph, index)); });
+}
+
+/// "mul,add,sigmoid" for a chain; else empty.
+std::string ChainWordsOf(const Node& node) {
+  if (node.entry->name != "Elementwise") return "";
+  const auto steps = ChainOf(node);
+  return steps.ok() ? gpu::ChainWords(*steps) : "";
 }
 
 /// Copies nodes and the values they touch, as long as there is room.
@@ -78,6 +87,7 @@ class Describer {
     NodeDescription described;
     described.op = std::string(node.entry->name);
     described.name = node.name;
+    described.fused = ChainWordsOf(node);
     if (const Attribute* activation = node.FindAttribute(kActivationAttribute)) {
       if (const auto* word = std::get_if<std::string>(&activation->value)) described.fused = *word;
     }
@@ -102,8 +112,9 @@ GraphDescription DescribeGraph(const Graph& graph, size_t most_bytes) { return D
 std::string PrintGraph(const Graph& graph) {
   std::string text = absl::StrCat("opset ", graph.opset, "\ninputs ", PrintValues(graph, graph.inputs), "\n");
   for (const Node& node : graph.nodes) {
-    absl::StrAppend(&text, PrintValues(graph, node.outputs), " = ", node.entry->name, "(",
-                    PrintValues(graph, node.inputs), ")  # ", node.name, "\n");
+    const std::string words = ChainWordsOf(node);
+    absl::StrAppend(&text, PrintValues(graph, node.outputs), " = ", node.entry->name, words.empty() ? "" : " ", words,
+                    "(", PrintValues(graph, node.inputs), ")  # ", node.name, "\n");
   }
   absl::StrAppend(&text, "outputs ", PrintValues(graph, graph.outputs), "\n");
   return text;

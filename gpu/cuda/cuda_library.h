@@ -44,6 +44,8 @@ class CudaKernelLibrary final : public KernelLibrary {
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareCast(const CastDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareBinary(const BinaryDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareWhere(const WhereDescription& description) override;
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareElementwiseChain(
+      const ElementwiseChainDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareReduce(const ReduceDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareArgReduce(const ArgReduceDescription& description) override;
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareSoftmax(const SoftmaxDescription& description) override;

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise arithmetic, comparison and logic of two tensors with numpy broadcasting. Equal shapes, and a single
 // number on either side, go four elements at a time; every other broadcast walks.
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "base/data_type.h"
 #include "base/status_macros.h"
 #include "gpu/cuda/cuda_library.h"
+#include "gpu/kernels/cuda_elementwise.cuh"
 #include "gpu/kernels/cuda_half.cuh"
 #include "gpu/kernels/cuda_loop.cuh"
 #include "gpu/kernels/cuda_math.cuh"
@@ -23,81 +23,6 @@
 
 namespace sluice::gpu::cuda {
 namespace {
-
-// Sum, difference and product of integers wrap: through the unsigned type that is defined.
-struct Add {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-    } else {
-      return a + b;
-    }
-  }
-};
-struct Sub {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
-    } else {
-      return a - b;
-    }
-  }
-};
-struct Mul {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-    } else {
-      return a * b;
-    }
-  }
-};
-struct Div {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (b == 0) return 0;
-      if constexpr (std::is_signed_v<T>) {
-        if (b == -1) return Sub{}(T(0), a);
-      }
-    }
-    return static_cast<T>(a / b);
-  }
-};
-struct Mod {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    if constexpr (std::is_floating_point_v<T>) {
-      return fmod(a, b);
-    } else if constexpr (std::is_unsigned_v<T>) {
-      return b == 0 ? T(0) : static_cast<T>(a % b);
-    } else {
-      if (b == 0 || b == -1) return 0;
-      const T rest = static_cast<T>(a % b);
-      return rest != 0 && (rest < 0) != (b < 0) ? static_cast<T>(rest + b) : rest;
-    }
-  }
-};
-struct Pow {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (b < 0) return a == 1 ? T(1) : a == -1 ? (b % 2 == 0 ? T(1) : T(-1)) : T(0);
-      using U = std::make_unsigned_t<T>;
-      U result = 1, base = static_cast<U>(a);
-      for (U left = static_cast<U>(b); left != 0; left >>= 1, base *= base) {
-        if (left & 1) result *= base;
-      }
-      return static_cast<T>(result);
-    } else {
-      // In double: CUDA's own powf is off by up to 4 units of the last place, and powers of integers should be exact.
-      return b == T(2) ? a * a : static_cast<T>(pow(static_cast<double>(a), static_cast<double>(b)));
-    }
-  }
-};
 
 // Results are bytes of 0 or 1.
 struct Equal {

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/status_macros.h"
+#include "gpu/kernels/host_elementwise.h"
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 #include "gpu/kernels/host_math.h"
@@ -13,11 +14,6 @@ namespace sluice::gpu::host {
 namespace {
 
 using Result = absl::StatusOr<std::unique_ptr<Kernel>>;
-
-/// One row of the result. Operands and result are untyped here, so that the kernel around it is compiled once and not
-/// for each kind and type.
-using RowFunction = void (*)(const std::byte* a, int64_t a_step, const std::byte* b, int64_t b_step, std::byte* output,
-                             int64_t count);
 
 /// The steps that occur are told apart outside the loop, so that each loop vectorises.
 template <class In, class Out, class Function>
@@ -44,7 +40,7 @@ void Row(const std::byte* a_bytes, int64_t a_step, const std::byte* b_bytes, int
 /// Broadcasting around a row function. Steps of the inner dimension are 0 or 1, as those of any broadcast are.
 class BroadcastKernel final : public HostKernel {
  public:
-  BroadcastKernel(std::string name, const StridedLoop<2>& loop, RowFunction row, size_t in_bytes, size_t out_bytes,
+  BroadcastKernel(std::string name, const StridedLoop<2>& loop, BinaryRow row, size_t in_bytes, size_t out_bytes,
                   DataType relu_type)
       : HostKernel(std::move(name), 0),
         loop_(loop),
@@ -97,7 +93,7 @@ class BroadcastKernel final : public HostKernel {
   }
 
   const StridedLoop<2> loop_;
-  const RowFunction row_;
+  const BinaryRow row_;
   const int64_t in_bytes_;
   const int64_t out_bytes_;
   const DataType relu_type_;  // kInvalid for none
@@ -234,7 +230,7 @@ struct SameTruth {
 
 /// Null for what does not exist.
 template <class T>
-RowFunction NumberRow(BinaryKind kind) {
+BinaryRow NumberRow(BinaryKind kind) {
   switch (kind) {
     case BinaryKind::kAdd:
       return Row<T, T, Add>;
@@ -268,7 +264,7 @@ RowFunction NumberRow(BinaryKind kind) {
   }
 }
 
-RowFunction TruthRow(BinaryKind kind) {
+BinaryRow TruthRow(BinaryKind kind) {
   switch (kind) {
     case BinaryKind::kAnd:
       return Row<uint8_t, uint8_t, And>;
@@ -283,7 +279,9 @@ RowFunction TruthRow(BinaryKind kind) {
   }
 }
 
-RowFunction RowFor(BinaryKind kind, DataType type) {
+}  // namespace
+
+BinaryRow BinaryRowFor(BinaryKind kind, DataType type) {
   switch (type) {
     case DataType::kFp32:
       return NumberRow<float>(kind);
@@ -304,14 +302,12 @@ RowFunction RowFor(BinaryKind kind, DataType type) {
   }
 }
 
-}  // namespace
-
 Result PlainBinary(const BinaryDescription& description) {
   SLUICE_ASSIGN_OR_RETURN(const StridedWalk walk, MakeBinaryWalk(description));
   SLUICE_ASSIGN_OR_RETURN(const StridedLoop<2> loop, StridedLoop<2>::Make(walk));
   const std::string name =
       absl::StrCat(NameOf(description.kind), " ", DimsToString(description.a), " ", DimsToString(description.b));
-  const RowFunction row = RowFor(description.kind, description.type);
+  const BinaryRow row = BinaryRowFor(description.kind, description.type);
   if (row == nullptr) {
     return absl::UnimplementedError(
         absl::StrCat("the host backend has no ", NameOf(description.kind), " for ", WireName(description.type)));

@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<Kernel>> PlainUnary(const UnaryDescription& descr
 absl::StatusOr<std::unique_ptr<Kernel>> PlainCast(const CastDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainBinary(const BinaryDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainWhere(const WhereDescription& description);
+absl::StatusOr<std::unique_ptr<Kernel>> PlainElementwiseChain(const ElementwiseChainDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainReduce(const ReduceDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainArgReduce(const ArgReduceDescription& description);
 absl::StatusOr<std::unique_ptr<Kernel>> PlainSoftmax(const SoftmaxDescription& description);

@@ -32,6 +32,9 @@ class PlainLibrary : public KernelLibrary {
   Result PrepareCast(const CastDescription& d) override { return host::PlainCast(d); }
   Result PrepareBinary(const BinaryDescription& d) override { return host::PlainBinary(d); }
   Result PrepareWhere(const WhereDescription& d) override { return host::PlainWhere(d); }
+  Result PrepareElementwiseChain(const ElementwiseChainDescription& d) override {
+    return host::PlainElementwiseChain(d);
+  }
   Result PrepareReduce(const ReduceDescription& d) override { return host::PlainReduce(d); }
   Result PrepareArgReduce(const ArgReduceDescription& d) override { return host::PlainArgReduce(d); }
   Result PrepareSoftmax(const SoftmaxDescription& d) override { return host::PlainSoftmax(d); }

@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <functional>
 #include <type_traits>
 
 #include "base/status_macros.h"
 #include "gpu/kernels/geometry.h"
+#include "gpu/kernels/host_elementwise.h"
 #include "gpu/kernels/host_kernels.h"
 #include "gpu/kernels/host_loop.h"
 #include "gpu/kernels/host_math.h"
@@ -27,17 +29,21 @@ std::unique_ptr<Kernel> Map(std::string name, int64_t count, Function function) 
   });
 }
 
-/// Kinds that exist for integers too. Negation and absolute value wrap, through the unsigned type, so that the lowest
-/// value is not undefined behaviour.
-template <class T>
-Result NumberKernel(const std::string& name, int64_t count, const UnaryDescription& d) {
+template <class Use>
+using UseResult = std::invoke_result_t<const Use&, std::identity>;
+
+/// Calls use(function) with the function that `d` names, of kinds that exist for integers too; UNIMPLEMENTED for
+/// others. Negation and absolute value wrap, through the unsigned type, so that the lowest value is not undefined
+/// behaviour.
+template <class T, class Use>
+UseResult<Use> UseNumberFunction(const UnaryDescription& d, const Use& use) {
   switch (d.kind) {
     case UnaryKind::kIdentity:
-      return Map<T, T>(name, count, [](T x) { return x; });
+      return use([](T x) { return x; });
     case UnaryKind::kRelu:
-      return Map<T, T>(name, count, [](T x) { return x < T(0) ? T(0) : x; });
+      return use([](T x) { return x < T(0) ? T(0) : x; });
     case UnaryKind::kAbs:
-      return Map<T, T>(name, count, [](T x) {
+      return use([](T x) {
         if constexpr (std::is_floating_point_v<T>) {
           return std::abs(x);
         } else {
@@ -54,76 +60,77 @@ Result NumberKernel(const std::string& name, int64_t count, const UnaryDescripti
         low = SaturateToInteger<T>(d.low);
         high = SaturateToInteger<T>(d.high);
       }
-      return Map<T, T>(name, count, [low, high](T x) {
+      return use([low, high](T x) {
         const T raised = x < low ? low : x;
         return raised > high ? high : raised;
       });
     }
     case UnaryKind::kNeg:
-      if constexpr (std::is_floating_point_v<T>) return Map<T, T>(name, count, [](T x) { return -x; });
+      if constexpr (std::is_floating_point_v<T>) return use([](T x) { return -x; });
       if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
         using U = std::make_unsigned_t<T>;
-        return Map<T, T>(name, count, [](T x) { return static_cast<T>(U(0) - static_cast<U>(x)); });
+        return use([](T x) { return static_cast<T>(U(0) - static_cast<U>(x)); });
       }
       break;
     case UnaryKind::kSign:
       if constexpr (std::is_signed_v<T>) {
-        return Map<T, T>(name, count, [](T x) { return x != x ? x : T((x > T(0)) - (x < T(0))); });
+        return use([](T x) { return x != x ? x : T((x > T(0)) - (x < T(0))); });
       }
       break;
     default:
       break;
   }
-  return absl::UnimplementedError(absl::StrCat("the host backend has no ", name, " for ", WireName(TypeOf<T>())));
+  return LacksType(Backend::kHost, NameOf(d.kind), TypeOf<T>());
 }
 
-template <class T>
-Result FloatKernel(const std::string& name, int64_t count, const UnaryDescription& d) {
+/// The same with the kinds that exist for floating types only.
+template <class T, class Use>
+UseResult<Use> UseFloatFunction(const UnaryDescription& d, const Use& use) {
   const T alpha = static_cast<T>(d.alpha);
   const T beta = static_cast<T>(d.beta);
   switch (d.kind) {
     case UnaryKind::kCeil:
-      return Map<T, T>(name, count, [](T x) { return std::ceil(x); });
+      return use([](T x) { return std::ceil(x); });
     case UnaryKind::kCos:
-      return Map<T, T>(name, count, [](T x) { return std::cos(x); });
+      return use([](T x) { return std::cos(x); });
     case UnaryKind::kErf:
-      return Map<T, T>(name, count, [](T x) { return std::erf(x); });
+      return use([](T x) { return std::erf(x); });
     case UnaryKind::kExp:
-      return Map<T, T>(name, count, [](T x) { return Exp(x); });
+      return use([](T x) { return Exp(x); });
     case UnaryKind::kFloor:
-      return Map<T, T>(name, count, [](T x) { return std::floor(x); });
+      return use([](T x) { return std::floor(x); });
     case UnaryKind::kGelu:
-      return Map<T, T>(name, count, [](T x) { return Gelu(x); });
+      return use([](T x) { return Gelu(x); });
     case UnaryKind::kGeluTanh:
-      return Map<T, T>(name, count, [](T x) { return GeluTanh(x); });
+      return use([](T x) { return GeluTanh(x); });
     case UnaryKind::kHardSigmoid:
-      return Map<T, T>(name, count, [alpha, beta](T x) {
+      return use([alpha, beta](T x) {
         const T y = alpha * x + beta;
         const T raised = y < T(0) ? T(0) : y;
         return raised > T(1) ? T(1) : raised;
       });
     case UnaryKind::kHardSwish:
-      return Map<T, T>(name, count, [](T x) {
+      return use([](T x) {
         const T y = x / T(6) + T(0.5);
         const T raised = y < T(0) ? T(0) : y;
         return x * (raised > T(1) ? T(1) : raised);
       });
     case UnaryKind::kLeakyRelu:
-      return Map<T, T>(name, count, [alpha](T x) { return x < T(0) ? alpha * x : x; });
+      return use([alpha](T x) { return x < T(0) ? alpha * x : x; });
     case UnaryKind::kLog:
-      return Map<T, T>(name, count, [](T x) { return std::log(x); });
+      return use([](T x) { return std::log(x); });
     case UnaryKind::kReciprocal:
-      return Map<T, T>(name, count, [](T x) { return T(1) / x; });
+      return use([](T x) { return T(1) / x; });
     case UnaryKind::kSigmoid:
-      return Map<T, T>(name, count, [](T x) { return Sigmoid(x); });
+      return use([](T x) { return Sigmoid(x); });
     case UnaryKind::kSin:
-      return Map<T, T>(name, count, [](T x) { return std::sin(x); });
+      return use([](T x) { return std::sin(x); });
     case UnaryKind::kSqrt:
-      return Map<T, T>(name, count, [](T x) { return std::sqrt(x); });
+      return use([](T x) { return std::sqrt(x); });
     case UnaryKind::kTanh:
-      return Map<T, T>(name, count, [](T x) { return Tanh(x); });
+      return use([](T x) { return Tanh(x); });
     default:
-      return NumberKernel<T>(name, count, d);
+      return UseNumberFunction<T>(d, use);
   }
 }
 
@@ -143,11 +150,21 @@ Result PlainUnary(const UnaryDescription& description) {
   }
   return DispatchType(NumberTypes{}, description.type, NameOf(description.kind), [&](auto tag) -> Result {
     using T = decltype(tag);
+    const auto map = [&](auto function) -> Result { return Map<T, T>(name, count, function); };
     if constexpr (std::is_floating_point_v<T>) {
-      return FloatKernel<T>(name, count, description);
+      return UseFloatFunction<T>(description, map);
     } else {
-      return NumberKernel<T>(name, count, description);
+      return UseNumberFunction<T>(description, map);
     }
+  });
+}
+
+absl::StatusOr<UnaryRow> FloatUnaryRow(const UnaryDescription& description) {
+  return UseFloatFunction<float>(description, [](auto function) -> absl::StatusOr<UnaryRow> {
+    return UnaryRow([function](const float* input, float* output, int64_t count) {
+      SLUICE_INDEPENDENT_LOOP
+      for (int64_t i = 0; i < count; ++i) output[i] = function(input[i]);
+    });
   });
 }
 

@@ -13,6 +13,7 @@
 #include "gpu/kernels/conv.h"
 #include "gpu/kernels/delay.h"
 #include "gpu/kernels/elementwise.h"
+#include "gpu/kernels/elementwise_chain.h"
 #include "gpu/kernels/features.h"
 #include "gpu/kernels/fill.h"
 #include "gpu/kernels/matmul.h"
@@ -50,6 +51,8 @@ class KernelLibrary {
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareCast(const CastDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareBinary(const BinaryDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareWhere(const WhereDescription& description);
+  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareElementwiseChain(
+      const ElementwiseChainDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareReduce(const ReduceDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareArgReduce(const ArgReduceDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareSoftmax(const SoftmaxDescription& description);

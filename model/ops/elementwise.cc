@@ -13,6 +13,7 @@
 #include "model/onnx_tensor.h"
 #include "model/ops/activation.h"
 #include "model/ops/context.h"
+#include "model/ops/elementwise_chain.h"
 #include "model/ops/operators.h"
 #include "model/ops/registry.h"
 
@@ -91,15 +92,29 @@ absl::StatusOr<Shape> BroadcastInputs(const InferContext& context) {
   return dims;
 }
 
-/// An operand as it is broadcast in memory: beside one with the channels last, one that has only channels, or only one
-/// channel, lies as if it had them last too.
-Shape StoredOperand(const NodeContext& context, size_t i) {
-  if (!context.output(0).channels_last) return context.dims(i);
-  Shape dims = context.dims(i);
-  const size_t rank = context.output_dims(0).size();
-  dims.insert(dims.begin(), rank - dims.size(), 1);
-  std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
-  return dims;
+absl::StatusOr<gpu::UnaryDescription> DescribeUnary(const NodeContext& context) {
+  const absl::string_view name = context.node().entry->name;
+  gpu::UnaryDescription description{.type = context.input(0).type, .dims = context.dims(0)};
+  if (name == "Clip") {
+    SLUICE_ASSIGN_OR_RETURN(const auto bounds, ClipBounds(context));
+    description.kind = UnaryKind::kClip;
+    description.low = bounds.first;
+    description.high = bounds.second;
+    return description;
+  }
+  const auto kind = FindKind(kUnaryNames, name);
+  if (!kind.has_value()) return absl::InternalError("not a unary operator");
+  description.kind = *kind;
+  if (name == "LeakyRelu") {
+    SLUICE_ASSIGN_OR_RETURN(description.alpha, context.Float("alpha", 0.01f));
+  } else if (name == "HardSigmoid") {
+    SLUICE_ASSIGN_OR_RETURN(description.alpha, context.Float("alpha", 0.2f));
+    SLUICE_ASSIGN_OR_RETURN(description.beta, context.Float("beta", 0.5f));
+  } else if (name == "Gelu") {
+    SLUICE_ASSIGN_OR_RETURN(const absl::string_view approximate, context.String("approximate", "none"));
+    if (approximate == "tanh") description.kind = UnaryKind::kGeluTanh;
+  }
+  return description;
 }
 
 absl::Status AddBinary(LowerContext& context, BinaryKind kind, gpu::Activation activation) {
@@ -157,24 +172,44 @@ absl::StatusOr<DataType> CastTarget(const NodeContext& context) {
   return ElementTypeFromOnnx(number, 0, "to");
 }
 
+Shape StoredOperand(const NodeContext& context, size_t i) {
+  if (!context.output(0).channels_last) return context.dims(i);
+  Shape dims = context.dims(i);
+  const size_t rank = context.output_dims(0).size();
+  dims.insert(dims.begin(), rank - dims.size(), 1);
+  std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
+  return dims;
+}
+
+std::vector<gpu::ElementwiseStep> ElementwiseStepsOf(const NodeContext& context) {
+  const absl::string_view name = context.node().entry->name;
+  if (IsUnaryOperator(name)) {
+    const auto d = DescribeUnary(context);
+    if (!d.ok()) return {};
+    const bool clip = d->kind == UnaryKind::kClip;
+    return {{.kind = d->kind,
+             .alpha = clip ? static_cast<float>(d->low) : d->alpha,
+             .beta = clip ? static_cast<float>(d->high) : d->beta}};
+  }
+  const auto kind = FindKind(kBinaryNames, name);
+  if (!kind.has_value() || context.input_count() != 2) return {};
+  if (*kind == BinaryKind::kMod) {
+    const auto fmod = context.Int("fmod", 0);
+    if (!fmod.ok() || *fmod == 0) return {};
+  }
+  const auto activation = FusedActivation(context);
+  if (!activation.ok() || (*activation != gpu::Activation::kNone && *activation != gpu::Activation::kRelu)) return {};
+  std::vector<gpu::ElementwiseStep> steps = {{.kind = *kind, .a = 0, .b = 1}};
+  if (*activation == gpu::Activation::kRelu) steps.push_back({.kind = UnaryKind::kRelu, .a = 2});
+  return steps;
+}
+
 bool IsUnaryOperator(absl::string_view name) { return FindKind(kUnaryNames, name).has_value() || name == "Clip"; }
 
 absl::Status InferUnary(InferContext& context) { return context.SetOutput(0, context.input(0).type, context.dims(0)); }
 
 absl::Status LowerUnary(LowerContext& context) {
-  const absl::string_view name = context.node().entry->name;
-  const auto kind = FindKind(kUnaryNames, name);
-  if (!kind.has_value()) return absl::InternalError("not a unary operator");
-  gpu::UnaryDescription description{.kind = *kind, .type = context.input(0).type, .dims = context.dims(0)};
-  if (name == "LeakyRelu") {
-    SLUICE_ASSIGN_OR_RETURN(description.alpha, context.Float("alpha", 0.01f));
-  } else if (name == "HardSigmoid") {
-    SLUICE_ASSIGN_OR_RETURN(description.alpha, context.Float("alpha", 0.2f));
-    SLUICE_ASSIGN_OR_RETURN(description.beta, context.Float("beta", 0.5f));
-  } else if (name == "Gelu") {
-    SLUICE_ASSIGN_OR_RETURN(const absl::string_view approximate, context.String("approximate", "none"));
-    if (approximate == "tanh") description.kind = UnaryKind::kGeluTanh;
-  }
+  SLUICE_ASSIGN_OR_RETURN(const gpu::UnaryDescription description, DescribeUnary(context));
   SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareUnary(context.device(), description));
   context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)}, {0});
   return absl::OkStatus();
@@ -183,18 +218,6 @@ absl::Status LowerUnary(LowerContext& context) {
 absl::Status InferClip(InferContext& context) {
   SLUICE_RETURN_IF_ERROR(ClipBounds(context).status());
   return context.SetOutput(0, context.input(0).type, context.dims(0));
-}
-
-absl::Status LowerClip(LowerContext& context) {
-  SLUICE_ASSIGN_OR_RETURN(const auto bounds, ClipBounds(context));
-  const gpu::UnaryDescription description{.kind = UnaryKind::kClip,
-                                          .type = context.input(0).type,
-                                          .dims = context.dims(0),
-                                          .low = bounds.first,
-                                          .high = bounds.second};
-  SLUICE_ASSIGN_OR_RETURN(auto kernel, gpu::PrepareUnary(context.device(), description));
-  context.AddLaunch(std::move(kernel), {context.input_index(0)}, {context.output_index(0)}, {0});
-  return absl::OkStatus();
 }
 
 absl::Status InferBinary(InferContext& context) {

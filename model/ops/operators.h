@@ -21,7 +21,6 @@ absl::Status LowerAttention(LowerContext& context);
 absl::Status InferUnary(InferContext& context);
 absl::Status LowerUnary(LowerContext& context);
 absl::Status InferClip(InferContext& context);
-absl::Status LowerClip(LowerContext& context);
 absl::Status InferBinary(InferContext& context);
 absl::Status InferComparison(InferContext& context);
 absl::Status LowerBinary(LowerContext& context);
@@ -34,6 +33,10 @@ absl::Status InferCast(InferContext& context);
 absl::Status LowerCast(LowerContext& context);
 absl::Status InferWhere(InferContext& context);
 absl::Status LowerWhere(LowerContext& context);
+
+// elementwise_chain.cc
+absl::Status InferElementwise(InferContext& context);
+absl::Status LowerElementwise(LowerContext& context);
 
 // linear.cc
 absl::Status InferConv(InferContext& context);

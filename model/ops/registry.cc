@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/ops/registry.h"
 
+#include "gpu/kernels/elementwise_chain.h"
 #include "model/ops/operators.h"
 
 namespace sluice::model {
@@ -20,7 +21,7 @@ constexpr OperatorEntry kOperators[] = {
     {"BatchNormalization", 9, 23, 5, 5, 1, InferBatchNorm, LowerBatchNorm},
     {"Cast", 7, 23, 1, 1, 1, InferCast, LowerCast},
     {"Ceil", 7, 23, 1, 1, 1, InferUnary, LowerUnary},
-    {"Clip", 7, 23, 1, 3, 1, InferClip, LowerClip},
+    {"Clip", 7, 23, 1, 3, 1, InferClip, LowerUnary},
     {"Concat", 7, 23, 1, kAnyCount, 1, InferConcat, LowerConcat},
     {"Constant", 7, 23, 0, 0, 1, InferConstant, nullptr},
     {"ConstantOfShape", 9, 23, 1, 1, 1, InferConstantOfShape, nullptr},
@@ -28,6 +29,7 @@ constexpr OperatorEntry kOperators[] = {
     {"Cos", 7, 23, 1, 1, 1, InferUnary, LowerUnary},
     {"Div", 7, 23, 2, 2, 1, InferBinary, LowerBinary},
     {"Dropout", 7, 23, 1, 3, 1, InferDropout, LowerView},
+    {"Elementwise", kInternalOpset, kInternalOpset, 1, gpu::kMaxChainInputs, 1, InferElementwise, LowerElementwise},
     {"Equal", 7, 23, 2, 2, 1, InferComparison, LowerBinary},
     {"Erf", 9, 23, 1, 1, 1, InferUnary, LowerUnary},
     {"Exp", 7, 23, 1, 1, 1, InferUnary, LowerUnary},
@@ -107,7 +109,7 @@ const OperatorEntry* FindOperator(absl::string_view name, int64_t opset) {
 
 bool IsKnownOperator(absl::string_view name) {
   for (const OperatorEntry& entry : kOperators) {
-    if (entry.name == name) return true;
+    if (entry.name == name && entry.max_opset >= kMinOpset) return true;
   }
   return false;
 }

@@ -31,6 +31,8 @@ struct OperatorEntry {
 };
 
 inline constexpr int64_t kMinOpset = 7;
+/// Of operators that passes alone make: no file has it.
+inline constexpr int64_t kInternalOpset = 0;
 inline constexpr int64_t kMaxOpset = 23;
 inline constexpr size_t kAnyCount = 4096;  ///< For operators with a list of inputs or outputs; the reader's bound.
 
@@ -39,7 +41,7 @@ std::span<const OperatorEntry> Operators();
 /// The entry for `name` at `opset`, or null.
 const OperatorEntry* FindOperator(absl::string_view name, int64_t opset);
 
-/// True when some opset has an entry for `name`.
+/// True when some opset of files has an entry for `name`.
 bool IsKnownOperator(absl::string_view name);
 
 }  // namespace sluice::model

@@ -86,13 +86,19 @@ void FuseAddNorm(Graph& graph);
 
 /// Lets convolutions with two spatial dimensions, and what stands between them, work with the channels last in memory;
 /// the order is changed where such a region begins and ends. For devices whose convolutions are faster so. A region of
-/// one convolution is left alone unless `every` is set, for devices that convolve in no other order. Last: no pass
-/// after it knows layouts. Needs shapes.
+/// one convolution is left alone unless `every` is set, for devices that convolve in no other order. Behind the passes
+/// that do not know layouts. Needs shapes.
 void AssignLayouts(Graph& graph, bool every = false);
 
 /// Lets values of FP32 be halves, with casts where operators lack them and at inputs and outputs; or allows TF32. Needs
 /// shapes.
 void LowerPrecision(Graph& graph, Precision precision);
+
+/// Elementwise nodes of one floating type and one shape whose results only each other read become one Elementwise node,
+/// from a result backwards, within the bounds of gpu/kernels/elementwise_chain.h. Operands of smaller shapes are
+/// inputs, made outside. Last: types and layouts are settled, and what other passes fuse better they have. Needs
+/// shapes.
+void FuseElementwise(Graph& graph);
 
 /// Removes nodes whose results nobody reads.
 void RemoveDeadCode(Graph& graph);

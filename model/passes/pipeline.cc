@@ -41,6 +41,7 @@ absl::Status SimplifyBound(Graph& graph, const Signature& signature, const Bucke
   FuseAddNorm(graph);
   LowerPrecision(graph, precision);
   if (features.channels_last || half) AssignLayouts(graph, /*every=*/half);
+  FuseElementwise(graph);  // Takes what all others left, and so no other pass must know what it makes.
   return absl::OkStatus();
 }
 
