@@ -27,7 +27,7 @@ namespace {
 constexpr int kInputs = static_cast<int>(kMaxChainInputs);
 constexpr int kKept = static_cast<int>(kMaxChainKept);
 static_assert(kInputs == 6 && kKept == 4, "Fetch and Keep name each register");
-static_assert(kMaxChainRank <= kMaxWalkRank);
+static_assert(static_cast<int>(kMaxChainRank) <= kMaxWalkRank);
 
 /// Elements of one pack: 16 bytes.
 template <class T>
