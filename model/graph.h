@@ -61,7 +61,7 @@ class Graph {
   /// A graph of its own over the same constants' bytes.
   Graph Clone() const;
 
-  int64_t opset = 0;
+  int64_t opset = 0;  ///< Of domain ai.onnx.
   bool tf32 = false;  ///< Products and convolutions of FP32 may round their factors; set by passes/lower_precision.
   std::vector<Value> values;
   std::vector<Node> nodes;

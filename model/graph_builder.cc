@@ -3,6 +3,7 @@
 #include "model/graph_builder.h"
 
 #include <functional>
+#include <map>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -16,14 +17,34 @@
 namespace sluice::model {
 namespace {
 
-bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
+absl::Status CheckOpset(const OperatorDomain& domain, int64_t opset) {
+  if (opset >= domain.min_opset && opset <= domain.max_opset) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("opset ", opset, " of domain ", domain.name, ": supported are ",
+                                               domain.min_opset, " to ", domain.max_opset));
+}
+
+absl::Status UnknownOperator(const OperatorDomain& domain, int64_t opset, absl::string_view name) {
+  if (domain.Knows(name)) {
+    return absl::UnimplementedError(
+        absl::StrCat("this operator is not supported at opset ", opset, " of domain ", domain.name));
+  }
+  // scikit-learn's classifiers are exported with it unless one asks for tensors.
+  const absl::string_view advice =
+      name == "ZipMap" ? "; switch it off when exporting (skl2onnx: options={'zipmap': False})" : "";
+  return absl::UnimplementedError(
+      absl::StrCat("this operator is not supported (domain ", domain.name, ", opset ", opset, ")", advice));
+}
+
+absl::Status NotATensor(absl::string_view path, const std::string& name) {
+  return absl::UnimplementedError(absl::StrCat(path, " '", name, "': sequences, maps and optionals are not supported"));
+}
 
 class GraphBuilder {
  public:
   explicit GraphBuilder(const OnnxFile& file) : file_(file) {}
 
   absl::StatusOr<Graph> Build() && {
-    SLUICE_RETURN_IF_ERROR(ReadOpset());
+    SLUICE_RETURN_IF_ERROR(ReadOpsets());
     SLUICE_RETURN_IF_ERROR(AddInitializers());
     SLUICE_RETURN_IF_ERROR(AddInputs());
     SLUICE_RETURN_IF_ERROR(AddNodeOutputs());
@@ -36,17 +57,30 @@ class GraphBuilder {
   }
 
  private:
-  absl::Status ReadOpset() {
-    for (const auto& [domain, version] : file_.opset_imports) {
-      if (!IsDefaultDomain(domain)) continue;  // Refused when a node uses it: exporters import domains in advance.
-      if (version < kMinOpset || version > kMaxOpset) {
-        return absl::UnimplementedError(
-            absl::StrCat("opset ", version, " of domain ai.onnx: supported are ", kMinOpset, " to ", kMaxOpset));
-      }
-      graph_.opset = version;
+  absl::Status ReadOpsets() {
+    // Other domains than ai.onnx are checked when a node uses them: exporters import domains in advance.
+    for (const auto& [name, opset] : file_.opset_imports) {
+      if (const OperatorDomain* domain = FindDomain(name)) opsets_[domain] = opset;
     }
-    if (graph_.opset == 0) return absl::InvalidArgumentError("no opset of domain ai.onnx is imported");
-    return absl::OkStatus();
+    const OperatorDomain* const standard = FindDomain("");
+    if (!opsets_.contains(standard)) return absl::InvalidArgumentError("no opset of domain ai.onnx is imported");
+    graph_.opset = opsets_.at(standard);
+    return CheckOpset(*standard, graph_.opset);
+  }
+
+  absl::StatusOr<const OperatorEntry*> FindEntry(const OnnxNode& node) const {
+    const OperatorDomain* const domain = FindDomain(node.domain);
+    if (domain == nullptr) {
+      return absl::UnimplementedError(absl::StrCat("operators of domain '", node.domain, "' are not supported"));
+    }
+    const auto opset = opsets_.find(domain);
+    if (opset == opsets_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("no opset of its domain ", domain->name, " is imported"));
+    }
+    SLUICE_RETURN_IF_ERROR(CheckOpset(*domain, opset->second));
+    const OperatorEntry* const entry = domain->Find(node.operator_name, opset->second);
+    if (entry == nullptr) return UnknownOperator(*domain, opset->second, node.operator_name);
+    return entry;
   }
 
   absl::Status Define(const std::string& name, Value value, absl::string_view what) {
@@ -72,6 +106,7 @@ class GraphBuilder {
       const auto known = names_.find(input.name);
       // An input with an initializer is a constant with a default that Sluice never overrides.
       if (known != names_.end() && graph_.value(known->second).is_constant) continue;
+      if (!input.is_tensor) return NotATensor("graph.input", input.name);
       if (!input.dims.has_value()) {
         return absl::InvalidArgumentError(absl::StrCat("graph.input '", input.name, "': declares no shape"));
       }
@@ -93,16 +128,9 @@ class GraphBuilder {
 
   absl::Status AddNode(const OnnxNode& source) {
     const std::string at = absl::StrCat("node '", source.name, "' (", source.operator_name, "): ");
-    if (!IsDefaultDomain(source.domain)) {
-      return absl::UnimplementedError(absl::StrCat(at, "operators of domain '", source.domain, "' are not supported"));
-    }
-    Node node{.name = source.name, .entry = FindOperator(source.operator_name, graph_.opset)};
-    if (node.entry == nullptr) {
-      return absl::UnimplementedError(
-          absl::StrCat(at, IsKnownOperator(source.operator_name)
-                               ? absl::StrCat("this operator is not supported at opset ", graph_.opset)
-                               : std::string("this operator is not supported")));
-    }
+    const absl::StatusOr<const OperatorEntry*> entry = FindEntry(source);
+    if (!entry.ok()) return absl::Status(entry.status().code(), absl::StrCat(at, entry.status().message()));
+    Node node{.name = source.name, .entry = *entry};
     for (const std::string& input : source.inputs) {
       ValueIndex index = kNoValue;
       if (!input.empty()) {
@@ -135,6 +163,7 @@ class GraphBuilder {
       if (known == names_.end()) {
         return absl::InvalidArgumentError(absl::StrCat("graph.output '", output.name, "': nothing produces it"));
       }
+      if (!output.is_tensor) return NotATensor("graph.output", output.name);
       if (!output.dims.has_value()) {
         return absl::UnimplementedError(absl::StrCat("graph.output '", output.name, "': declares no shape"));
       }
@@ -222,6 +251,7 @@ class GraphBuilder {
   }
 
   const OnnxFile& file_;
+  std::map<const OperatorDomain*, int64_t> opsets_;
   Graph graph_;
   std::unordered_map<std::string, ValueIndex> names_;
 };

@@ -297,7 +297,7 @@ class OnnxParser {
       }
     }
     if (info.name.empty()) return WireError(field.offset, path, "without a name");
-    if (info.type == DataType::kInvalid) {
+    if (info.is_tensor && info.type == DataType::kInvalid) {
       return WireError(field.offset, absl::StrCat(path, " '", info.name, "'"), "no tensor type");
     }
     out.push_back(std::move(info));
@@ -312,8 +312,7 @@ class OnnxParser {
         SLUICE_ASSIGN_OR_RETURN(const ByteSpan tensor, FieldBytes(field, path));
         SLUICE_RETURN_IF_ERROR(ParseTensorType(tensor, field.data_offset, path, info));
       } else if (field.number != 6) {  // 6 is the denotation.
-        return absl::UnimplementedError(
-            absl::StrCat("byte ", field.offset, ": ", path, ": sequences, maps and optionals are not supported"));
+        info.is_tensor = false;
       }
     }
     return absl::OkStatus();

@@ -33,6 +33,7 @@ struct OnnxNode {
 
 struct OnnxValueInfo {
   std::string name;
+  bool is_tensor = true;  ///< Or a sequence, map or optional: graph_builder.h refuses it, after the nodes that make it.
   DataType type = DataType::kInvalid;
   std::optional<Shape> dims;  ///< -1 for a dimension left open.
 };

@@ -206,6 +206,7 @@ absl::StatusOr<ByteSpan> ExternalBytes(const RawTensor& raw, size_t expected_byt
 }  // namespace
 
 absl::StatusOr<DataType> ElementTypeFromOnnx(int64_t number, size_t offset, absl::string_view path) {
+  constexpr int64_t kOnnxString = 8;
   switch (number) {
     case 1:
       return DataType::kFp32;
@@ -234,8 +235,8 @@ absl::StatusOr<DataType> ElementTypeFromOnnx(int64_t number, size_t offset, absl
     case 16:
       return DataType::kBf16;
     default:
-      return absl::UnimplementedError(
-          absl::StrCat("byte ", offset, ": ", path, ": element type ", number, " is not supported"));
+      return absl::UnimplementedError(absl::StrCat("byte ", offset, ": ", path, ": element type ", number,
+                                                   number == kOnnxString ? " (STRING)" : "", " is not supported"));
   }
 }
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The Sluice Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a model repository of networks as PyTorch's exporters spell them, with seeded random weights.
+"""Writes a model repository of networks as PyTorch's and scikit-learn's exporters spell them, seeded.
 
 models, with the batch left open in each:
   resnet50, mobilenet_v2, efficientnet_b0, vit_b_16    torchvision's
   bert_OPSET_ATTENTION                                 transformers' BertModel: ts14 and ts17 by the TorchScript exporter,
                                                        dy18, dy20 and dy23 by torch.export; attention eager or sdpa
   dlrm                                                 dense features, embeddings and their dot products
+  mlp_KIND                                             scikit-learn's, fitted to random data, by skl2onnx: classifiers of
+                                                       three classes (softmax) and two (sigmoid), a regressor, and a
+                                                       classifier behind a StandardScaler (scaled)
 --small shrinks each to a file of some 100 KB with the same kinds of nodes, as tests/models has them.
 Purely random convolutional networks multiply an error from layer to layer, up to a tenth of the output and more in BF16, whoever
 computes it. So theirs are calibrated (statistics from seeded images, modest residual branches) and errors add up as in trained
@@ -168,6 +171,28 @@ def dlrm(small):
             ["dense", "indices"], ["y"])
 
 
+def mlp(kind, small):
+    """A fitted estimator instead of a module. A linear teacher makes what it learns, and weight decay keeps scores modest:
+    rounding errors then stay what they are, see the head of this file."""
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    features, hidden = (20, (32, 16)) if small else (200, (512, 256))
+    x = np.random.standard_normal((2000, features)).astype(np.float32)
+    scores = x @ np.random.standard_normal((features, 3)) / features**0.5
+    common = {"hidden_layer_sizes": hidden, "alpha": 5.0, "max_iter": 50, "random_state": SEED}
+    if kind == "regressor":
+        estimator, y = MLPRegressor(activation="logistic", **common), 3 + scores[:, 0]
+    elif kind == "sigmoid":
+        estimator, y = MLPClassifier(activation="tanh", **common), (scores[:, 0] > 0).astype(int)
+    else:
+        estimator, y = MLPClassifier(**common), 10 * scores.argmax(axis=1) - 5  # Labels that are not their own places.
+        if kind == "scaled":
+            x = x * np.linspace(0.5, 2, features, dtype=np.float32) + 1
+            estimator = make_pipeline(StandardScaler(), estimator)
+    return estimator.fit(x, y), (x[:1],), ["X"], ["variable"] if kind == "regressor" else ["label", "probabilities"]
+
+
 def strip(path):
     """Leaves out where in Python each node comes from: absolute paths, and half of a small file."""
     import onnx
@@ -185,6 +210,11 @@ def strip(path):
 
 def export(module, inputs, input_names, output_names, path, exporter, opset):
     path.parent.mkdir(parents=True, exist_ok=True)
+    if exporter == "skl":
+        from skl2onnx import to_onnx
+        options = None if len(output_names) == 1 else {"zipmap": False}
+        path.write_bytes(to_onnx(module, inputs[0], options=options, target_opset=opset).SerializeToString())
+        return
     # The exporters differ in how an open dimension is said, and torch.export wants it of inputs alone.
     if exporter == "ts":
         axes = {name: {0: "batch"} for name in input_names + output_names}
@@ -198,7 +228,7 @@ def export(module, inputs, input_names, output_names, path, exporter, opset):
 
 
 def plan(small):
-    """(name, what makes the module, exporter, opset)."""
+    """(name, what makes the module or estimator, exporter, opset)."""
     for name in ("resnet50", "mobilenet_v2", "efficientnet_b0"):
         yield f"{name}_ts17", lambda n=name: vision(n, small), "ts", 17
         yield f"{name}_dy18", lambda n=name: vision(n, small), "dy", 18
@@ -207,6 +237,8 @@ def plan(small):
         yield f"bert_{exporter}{opset}_{attention}", lambda a=attention: bert(a, small), exporter, opset
     yield "dlrm_ts17", lambda: dlrm(small), "ts", 17
     yield "dlrm_dy18", lambda: dlrm(small), "dy", 18
+    for kind, opset in (("softmax", 21), ("sigmoid", 13), ("regressor", 21), ("scaled", 17)):
+        yield f"mlp_{kind}_skl{opset}", lambda k=kind: mlp(k, small), "skl", opset
 
 
 def main():

@@ -61,6 +61,13 @@ absl::StatusOr<std::vector<int64_t>> NodeContext::Ints(absl::string_view name) c
   return WrongKind(name);
 }
 
+absl::StatusOr<std::vector<float>> NodeContext::Floats(absl::string_view name) const {
+  const Attribute* attribute = node().FindAttribute(name);
+  if (attribute == nullptr) return std::vector<float>();
+  if (const auto* value = std::get_if<std::vector<float>>(&attribute->value)) return *value;
+  return WrongKind(name);
+}
+
 absl::StatusOr<std::vector<int64_t>> NodeContext::ConstantInts(size_t i) const {
   if (!input(i).is_constant) return NotConstant(input(i));
   return IntsOf(input(i));

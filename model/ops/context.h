@@ -31,7 +31,7 @@ class NodeContext {
  public:
   NodeContext(Graph& graph, size_t node_index) : graph_(graph), node_index_(node_index) {}
 
-  int64_t opset() const { return graph_.opset; }
+  int64_t opset() const { return graph_.opset; }  ///< Of domain ai.onnx.
   bool tf32() const { return graph_.tf32; }
   const Node& node() const { return graph_.nodes[node_index_]; }
   size_t input_count() const { return node().inputs.size(); }
@@ -57,6 +57,7 @@ class NodeContext {
   absl::StatusOr<absl::string_view> String(absl::string_view name, absl::string_view fallback) const;
   /// Empty when the attribute is absent.
   absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view name) const;
+  absl::StatusOr<std::vector<float>> Floats(absl::string_view name) const;
 
   /// The values of an INT64 or INT32 input. UNIMPLEMENTED when it is not constant: the result's shape would depend on
   /// data.

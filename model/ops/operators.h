@@ -46,6 +46,12 @@ absl::Status LowerMatMul(LowerContext& context);
 absl::Status InferGemm(InferContext& context);
 absl::Status LowerGemm(LowerContext& context);
 
+// ml.cc
+absl::Status InferArrayFeatureExtractor(InferContext& context);
+absl::Status LowerArrayFeatureExtractor(LowerContext& context);
+absl::Status InferScaler(InferContext& context);
+absl::Status LowerScaler(LowerContext& context);
+
 // pool.cc
 absl::Status InferPool(InferContext& context);
 absl::Status LowerPool(LowerContext& context);

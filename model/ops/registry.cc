@@ -8,8 +8,8 @@
 namespace sluice::model {
 namespace {
 
-// Name, opsets, fewest and most inputs, most outputs, shape rule, lowering. Where an operator changed its inputs or
-// meaning within the range, its functions look at the context's opset.
+// Domain ai.onnx. Name, opsets, fewest and most inputs, most outputs, shape rule, lowering. Where an operator changed
+// its inputs or meaning within the range, its functions look at the context's opset.
 constexpr OperatorEntry kOperators[] = {
     {"Abs", 7, 23, 1, 1, 1, InferUnary, LowerUnary},
     {"Add", 7, 23, 2, 2, 1, InferBinary, LowerBinary},
@@ -96,22 +96,42 @@ constexpr OperatorEntry kOperators[] = {
     {"Xor", 7, 23, 2, 2, 1, InferComparison, LowerBinary},
 };
 
+// Domain ai.onnx.ml: what scikit-learn's networks and scalers need.
+constexpr OperatorEntry kMlOperators[] = {
+    {"ArrayFeatureExtractor", 1, 5, 2, 2, 1, InferArrayFeatureExtractor, LowerArrayFeatureExtractor},
+    {"Scaler", 1, 5, 1, 1, 1, InferScaler, LowerScaler},
+};
+
+constexpr OperatorDomain kDomains[] = {
+    {"ai.onnx", kMinOpset, kMaxOpset, kOperators},
+    {"ai.onnx.ml", 1, 5, kMlOperators},
+};
+
 }  // namespace
 
-std::span<const OperatorEntry> Operators() { return kOperators; }
-
-const OperatorEntry* FindOperator(absl::string_view name, int64_t opset) {
-  for (const OperatorEntry& entry : kOperators) {
-    if (entry.name == name && opset >= entry.min_opset && opset <= entry.max_opset) return &entry;
+const OperatorEntry* OperatorDomain::Find(absl::string_view operator_name, int64_t opset) const {
+  for (const OperatorEntry& entry : operators) {
+    if (entry.name == operator_name && opset >= entry.min_opset && opset <= entry.max_opset) return &entry;
   }
   return nullptr;
 }
 
-bool IsKnownOperator(absl::string_view name) {
-  for (const OperatorEntry& entry : kOperators) {
-    if (entry.name == name && entry.max_opset >= kMinOpset) return true;
+bool OperatorDomain::Knows(absl::string_view operator_name) const {
+  for (const OperatorEntry& entry : operators) {
+    if (entry.name == operator_name && entry.max_opset >= min_opset) return true;
   }
   return false;
 }
+
+std::span<const OperatorDomain> OperatorDomains() { return kDomains; }
+
+const OperatorDomain* FindDomain(absl::string_view name) {
+  for (const OperatorDomain& domain : kDomains) {
+    if (domain.name == name) return &domain;
+  }
+  return name.empty() ? &kDomains[0] : nullptr;
+}
+
+const OperatorEntry* FindOperator(absl::string_view name, int64_t opset) { return kDomains[0].Find(name, opset); }
 
 }  // namespace sluice::model

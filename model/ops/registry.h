@@ -14,8 +14,8 @@ namespace sluice::model {
 class InferContext;
 class LowerContext;
 
-/// How Sluice runs one operator of the ai.onnx domain in a range of opsets. Adding an operator is one entry in the
-/// table of registry.cc.
+/// How Sluice runs one operator in a range of its domain's opsets. Adding an operator is one entry in a table of
+/// registry.cc.
 struct OperatorEntry {
   absl::string_view name;
   int64_t min_opset;
@@ -36,12 +36,27 @@ inline constexpr int64_t kInternalOpset = 0;
 inline constexpr int64_t kMaxOpset = 23;
 inline constexpr size_t kAnyCount = 4096;  ///< For operators with a list of inputs or outputs; the reader's bound.
 
-std::span<const OperatorEntry> Operators();
+/// The operators of one domain, and its opsets that files may import. No two domains have an operator of one name, so
+/// that passes tell operators by their names.
+struct OperatorDomain {
+  absl::string_view name;
+  int64_t min_opset;
+  int64_t max_opset;
+  std::span<const OperatorEntry> operators;
 
-/// The entry for `name` at `opset`, or null.
+  /// The entry for `operator_name` at `opset`, or null.
+  const OperatorEntry* Find(absl::string_view operator_name, int64_t opset) const;
+  /// True when some opset of files has an entry for `operator_name`.
+  bool Knows(absl::string_view operator_name) const;
+};
+
+/// ai.onnx, which files may leave without a name, and ai.onnx.ml.
+std::span<const OperatorDomain> OperatorDomains();
+
+/// The domain as a file names it, or null.
+const OperatorDomain* FindDomain(absl::string_view name);
+
+/// The entry of domain ai.onnx for `name` at `opset`, or null.
 const OperatorEntry* FindOperator(absl::string_view name, int64_t opset);
-
-/// True when some opset of files has an entry for `name`.
-bool IsKnownOperator(absl::string_view name);
 
 }  // namespace sluice::model

@@ -50,10 +50,33 @@ TEST_F(GraphBuilderTest, RefusesWhatIsNotAGraph) {
       {Base().Node("Add", {"x", "b"}, {"a"}).Node("Relu", {"a"}, {"b"}).Node("Relu", {"a"}, {"y"}).Serialize(),
        absl::StatusCode::kInvalidArgument, "depends on its own result"},
       {Base().Node("Frobnicate", {"x"}, {"y"}).Serialize(), absl::StatusCode::kUnimplemented,
-       "node 'y_node' (Frobnicate): this operator is not supported"},
+       "node 'y_node' (Frobnicate): this operator is not supported (domain ai.onnx, opset 13)"},
       {Base().Node("Gelu", {"x"}, {"y"}).Serialize(), absl::StatusCode::kUnimplemented, "not supported at opset 13"},
       {Base().Node("Relu", {"x"}, {"y"}, {}, "com.example").Serialize(), absl::StatusCode::kUnimplemented,
        "domain 'com.example'"},
+      {Base().Node("Scaler", {"x"}, {"y"}).Serialize(), absl::StatusCode::kUnimplemented, "domain ai.onnx, opset 13"},
+      {Base().Node("Scaler", {"x"}, {"y"}, {}, "ai.onnx.ml").Serialize(), absl::StatusCode::kInvalidArgument,
+       "node 'y_node' (Scaler): no opset of its domain ai.onnx.ml is imported"},
+      {Base().Import("ai.onnx.ml", 6).Node("Scaler", {"x"}, {"y"}, {}, "ai.onnx.ml").Serialize(),
+       absl::StatusCode::kUnimplemented, "node 'y_node' (Scaler): opset 6 of domain ai.onnx.ml: supported are 1 to 5"},
+      {Base().Import("ai.onnx.ml", 3).Node("TreeEnsembleRegressor", {"x"}, {"y"}, {}, "ai.onnx.ml").Serialize(),
+       absl::StatusCode::kUnimplemented,
+       "node 'y_node' (TreeEnsembleRegressor): this operator is not supported (domain ai.onnx.ml, opset 3)"},
+      {Base().Import("ai.onnx.ml", 1).Node("Relu", {"x"}, {"y"}, {}, "ai.onnx.ml").Serialize(),
+       absl::StatusCode::kUnimplemented, "(domain ai.onnx.ml, opset 1)"},
+      {OnnxWriter()
+           .Import("ai.onnx.ml", 1)
+           .Input("x", DataType::kFp32, {-1, 2})
+           .Node("ZipMap", {"x"}, {"y"}, {}, "ai.onnx.ml")
+           .Map(12, "y")
+           .Serialize(),
+       absl::StatusCode::kUnimplemented,
+       "node 'y_node' (ZipMap): this operator is not supported (domain ai.onnx.ml, opset 1); switch it off when "
+       "exporting (skl2onnx: options={'zipmap': False})"},
+      {Base().Map(11, "s").Node("Relu", {"x"}, {"y"}).Serialize(), absl::StatusCode::kUnimplemented,
+       "graph.input 's': sequences, maps and optionals are not supported"},
+      {Base().Map(12, "x").Node("Relu", {"x"}, {"y"}).Serialize(), absl::StatusCode::kUnimplemented,
+       "graph.output 'x': sequences, maps and optionals are not supported"},
       {Base(6).Node("Relu", {"x"}, {"y"}).Serialize(), absl::StatusCode::kUnimplemented, "opset 6 of domain ai.onnx"},
       {Base(24).Node("Relu", {"x"}, {"y"}).Serialize(), absl::StatusCode::kUnimplemented, "opset 24"},
       {Base().Node("Add", {"x"}, {"y"}).Serialize(), absl::StatusCode::kInvalidArgument, "1 inputs; expected 2 to 2"},
@@ -99,16 +122,26 @@ TEST_F(GraphBuilderTest, UnreadOptionalOutputsAreDropped) {
 }
 
 TEST(RegistryTest, EntriesAreUniqueAndComplete) {
-  // Goal: the table has no contradictions. Method: every entry is found by its name at both ends of its range, and by
-  // nobody else's.
-  for (const OperatorEntry& entry : Operators()) {
-    EXPECT_EQ(FindOperator(entry.name, entry.min_opset), &entry) << std::string(entry.name);
-    EXPECT_EQ(FindOperator(entry.name, entry.max_opset), &entry) << std::string(entry.name);
-    EXPECT_LE(entry.min_inputs, entry.max_inputs);
-    EXPECT_NE(entry.infer, nullptr);
+  // Goal: the tables have no contradictions. Method: every entry is found by its name at both ends of its range, and by
+  // nobody else's, in its own domain alone.
+  for (const OperatorDomain& domain : OperatorDomains()) {
+    EXPECT_EQ(FindDomain(domain.name), &domain);
+    for (const OperatorEntry& entry : domain.operators) {
+      EXPECT_EQ(domain.Find(entry.name, entry.min_opset), &entry) << std::string(entry.name);
+      EXPECT_EQ(domain.Find(entry.name, entry.max_opset), &entry) << std::string(entry.name);
+      EXPECT_GE(entry.min_opset, domain.min_opset) << std::string(entry.name);
+      EXPECT_LE(entry.max_opset, domain.max_opset) << std::string(entry.name);
+      EXPECT_LE(entry.min_inputs, entry.max_inputs);
+      EXPECT_NE(entry.infer, nullptr);
+      for (const OperatorDomain& other : OperatorDomains()) {
+        EXPECT_EQ(other.Knows(entry.name), &other == &domain) << std::string(entry.name);
+      }
+    }
   }
+  EXPECT_EQ(FindDomain(""), FindDomain("ai.onnx"));
+  EXPECT_EQ(FindDomain("com.example"), nullptr);
   EXPECT_EQ(FindOperator("Loop", 13), nullptr);
-  EXPECT_FALSE(IsKnownOperator("Loop"));
+  EXPECT_FALSE(FindDomain("ai.onnx")->Knows("Loop"));
 }
 
 }  // namespace

@@ -74,6 +74,13 @@ std::string FloatAttribute(const std::string& name, float value) {
   return WireWriter().Bytes(1, name).Fixed32(2, std::bit_cast<uint32_t>(value)).Varint(20, 1).bytes();
 }
 
+std::string FloatsAttribute(const std::string& name, const std::vector<float>& values) {
+  WireWriter writer;
+  writer.Bytes(1, name).Varint(20, 6);
+  for (const float value : values) writer.Fixed32(7, std::bit_cast<uint32_t>(value));
+  return writer.bytes();
+}
+
 std::string StringAttribute(const std::string& name, const std::string& value) {
   return WireWriter().Bytes(1, name).Bytes(4, value).Varint(20, 3).bytes();
 }
@@ -94,6 +101,8 @@ int64_t OnnxTypeNumber(DataType type) {
       return 7;
     case DataType::kBool:
       return 9;
+    case DataType::kFp64:
+      return 11;
     default:
       return 0;
   }
@@ -106,6 +115,11 @@ std::string RawTensorBytes(const std::string& name, DataType type, const Shape& 
   return writer.bytes();
 }
 
+OnnxWriter& OnnxWriter::Import(const std::string& domain, int64_t opset) {
+  imports_.Bytes(8, WireWriter().Bytes(1, domain).Varint(2, static_cast<uint64_t>(opset)).bytes());
+  return *this;
+}
+
 OnnxWriter& OnnxWriter::Input(const std::string& name, DataType type, const Shape& dims) {
   graph_.Bytes(11, ValueInfo(name, type, dims));
   return *this;
@@ -113,6 +127,11 @@ OnnxWriter& OnnxWriter::Input(const std::string& name, DataType type, const Shap
 
 OnnxWriter& OnnxWriter::Output(const std::string& name, DataType type, const Shape& dims) {
   graph_.Bytes(12, ValueInfo(name, type, dims));
+  return *this;
+}
+
+OnnxWriter& OnnxWriter::Map(uint32_t field, const std::string& name) {
+  graph_.Bytes(field, WireWriter().Bytes(1, name).Bytes(2, WireWriter().Bytes(5, "").bytes()).bytes());
   return *this;
 }
 
@@ -144,7 +163,7 @@ OnnxWriter& OnnxWriter::Node(const std::string& operator_name, const std::vector
 
 std::string OnnxWriter::Serialize() const {
   const std::string opset = WireWriter().Varint(2, static_cast<uint64_t>(opset_)).bytes();
-  return WireWriter().Varint(1, 8).Bytes(7, graph_.bytes()).Bytes(8, opset).bytes();
+  return WireWriter().Varint(1, 8).Bytes(7, graph_.bytes()).Bytes(8, opset).Raw(imports_.bytes()).bytes();
 }
 
 }  // namespace sluice::model

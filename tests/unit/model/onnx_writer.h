@@ -32,6 +32,7 @@ class WireWriter {
 std::string IntAttribute(const std::string& name, int64_t value);
 std::string IntsAttribute(const std::string& name, const std::vector<int64_t>& values);
 std::string FloatAttribute(const std::string& name, float value);
+std::string FloatsAttribute(const std::string& name, const std::vector<float>& values);
 std::string StringAttribute(const std::string& name, const std::string& value);
 std::string TensorAttribute(const std::string& name, const std::string& tensor);
 
@@ -45,8 +46,12 @@ int64_t OnnxTypeNumber(DataType type);
 class OnnxWriter {
  public:
   explicit OnnxWriter(int64_t opset = 13) : opset_(opset) {}
+  /// A further domain; ai.onnx is there.
+  OnnxWriter& Import(const std::string& domain, int64_t opset);
   OnnxWriter& Input(const std::string& name, DataType type, const Shape& dims);
   OnnxWriter& Output(const std::string& name, DataType type, const Shape& dims);
+  /// A map as input or output: `field` of GraphProto, 11 or 12.
+  OnnxWriter& Map(uint32_t field, const std::string& name);
   OnnxWriter& Initializer(const std::string& tensor);
   OnnxWriter& Floats(const std::string& name, const Shape& dims, const std::vector<float>& values);
   OnnxWriter& Ints(const std::string& name, const Shape& dims, const std::vector<int64_t>& values);
@@ -57,6 +62,7 @@ class OnnxWriter {
 
  private:
   const int64_t opset_;
+  WireWriter imports_;
   WireWriter graph_;
 };
 
