@@ -11,13 +11,12 @@
 
 namespace sluice::gpu::host {
 
-/// oneDNN behind the host's kernels: the only place that sees it. Purpose: its fast convolution, matrix product and
-/// pooling, with every decision and allocation of ours made at Prepare (its own execution keeps a few hundred bytes of
-/// bookkeeping per call). Bounds: scratch memory is the launch's workspace. Ownership: must outlive its kernels.
-/// Threads: any number may prepare at once. Errors: UNIMPLEMENTED where oneDNN has nothing faster than the plain loops
-/// (its reference implementations are slower), so that the caller uses those; its exceptions end here. A launch that
-/// oneDNN refuses is logged and fills the output with NaN, since a kernel has no way to fail and a stale result must
-/// not pass for one.
+/// oneDNN, version 2 or 3, behind the host's kernels: only onednn*.cc see it. Purpose: its fast convolution, matrix
+/// product and pooling, with every decision and allocation of ours made at Prepare (its own execution keeps a few
+/// hundred bytes of bookkeeping per call). Bounds: scratch memory is the launch's workspace. Ownership: must outlive
+/// its kernels. Threads: any number may prepare at once. Errors: UNIMPLEMENTED where oneDNN has nothing faster than the
+/// plain loops (its reference implementations are slower), so that the caller uses those; its exceptions end here. A
+/// launch that oneDNN refuses is INTERNAL, which loses the device: a stale result must not pass for one.
 class OneDnn {
  public:
   /// `threads`: the team size kernels are prepared for, see HostLibraryOptions.
