@@ -17,7 +17,7 @@ struct CudaDeviceOptions {
   size_t memory_limit_bytes = 0;
   /// Counts and limits pinned memory; must outlive the device. None: the machine's memory is the limit.
   MemoryBudget* pinned_memory = nullptr;
-  TuningOptions tuning;
+  TuningOptions tuning = {};
 };
 
 /// Kept free for what CUDA and its libraries allocate beside us: graphs, handles, trials of convolutions.
