@@ -76,12 +76,14 @@ class Machine:
             self.found[name] = runnable[0] if runnable else None
         return self.found[name]
 
+    def module_flags(self):
+        """What tells one of our programs where the CUDA module is, when it may not lie beside it."""
+        module = self.program("libsluice_cuda_device.so")
+        return ["--cuda-module", str(module)] if self.cuda and module else []
+
     def start_server(self, *flags, repository=None, environment=None):
         """A server that is ready; raises RuntimeError with its log when it does not get there."""
-        all_flags = ["--devices", self.devices, *self.server_flags, *flags]
-        module = self.program("libsluice_cuda_device.so")
-        if self.cuda and module and module.parent != self.program("sluice-server").parent:
-            all_flags += ["--cuda-module", str(module)]
+        all_flags = ["--devices", self.devices, *self.module_flags(), *self.server_flags, *flags]
         return server_process.ServerProcess(
             str(self.program("sluice-server")), *all_flags, repository=repository or self.repository / "models",
             environment=dict(self.environment, **(environment or {})))

@@ -72,10 +72,7 @@ def chain(machine, arguments, repository, neighbour):
     command = [str(machine.program("pipeline")), "--models", str(repository), "--device", machine.devices.split(",")[0],
                "--cases", "chain", "--chain-model", LATENCY, "--neighbour-model", f"{neighbour}:{MODELS[neighbour][3]}",
                "--rounds", str(arguments.rounds), "--seconds", str(arguments.seconds), "--limit-seconds", "120",
-               "--json", str(result), *(["--quick"] if arguments.small else [])]
-    module = machine.program("libsluice_cuda_device.so")
-    if machine.cuda and module:
-        command += ["--cuda-module", str(module)]
+               "--json", str(result), *machine.module_flags(), *(["--quick"] if arguments.small else [])]
     done = subprocess.run(command, env=machine.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=240)
     (machine.work / f"networks-{neighbour}.log").write_text(done.stdout)

@@ -41,10 +41,7 @@ def parse_flags():
 def command_of(machine, arguments, case, result):
     device = machine.devices.split(",")[0]
     command = [str(machine.program("pipeline")), "--models", str(machine.repository / "pipeline"), "--device", device,
-               "--cases", case, "--json", str(result), *CASES[case][0]]
-    module = machine.program("libsluice_cuda_device.so")
-    if machine.cuda and module:
-        command += ["--cuda-module", str(module)]
+               "--cases", case, "--json", str(result), *machine.module_flags(), *CASES[case][0]]
     if case == "stages":
         command += ["--trace", str(arguments.trace or machine.work / "pipeline-trace.json")]
     return command + (["--quick"] if arguments.quick else []) + arguments.bench_flags.split()

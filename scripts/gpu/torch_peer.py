@@ -223,9 +223,8 @@ class Comparison:
         """Raises RuntimeError; on a machine without a GPU there is nothing to tune."""
         if not self.tuning_flags():
             return None
-        module = self.machine.program("libsluice_cuda_device.so")
         done = self.machine.sluice("tune", NETWORKS[network], "--json", "--model-repository", self.repository, "--devices",
-                                   self.machine.devices, *self.tuning_flags(), *(["--cuda-module", module] if module else []),
+                                   self.machine.devices, *self.tuning_flags(), *self.machine.module_flags(),
                                    timeout=max(self.left() - CHECK_SECONDS, 1), check=False)
         (self.machine.work / f"torch-tune-{network}.log").write_text(done.stderr)
         if done.returncode:
@@ -242,9 +241,7 @@ class Comparison:
         command = [str(self.machine.program("plans")), "--models", str(self.repository), "--model", NETWORKS[network],
                    "--device", self.machine.devices, "--rows", ",".join(map(str, self.arguments.rows)),
                    "--rounds", str(self.arguments.rounds), "--phase", str(self.arguments.phase), "--json", str(result)]
-        module = self.machine.program("libsluice_cuda_device.so")
-        if self.machine.cuda and module:
-            command += ["--cuda-module", str(module)]
+        command += self.machine.module_flags()
         if which != "untuned":
             command += self.tuning_flags()
         if which == "first" and self.arguments.kernels:
@@ -321,7 +318,8 @@ def outcome(row):
 def cells(row):
     torch_errors = [row[name] for name in ("eager_error", "compiled_error") if row.get(name) is not None]
     return (row["network"], row["rows"], row["precision"], show(row.get("error"), ".1e"), show(row.get("planted"), ".2f"),
-            show(max(torch_errors, default=None), ".1e"), median(row.get("untuned_ms")), median(row.get("sluice_ms")), median(row.get("again_ms")),
+            show(max(torch_errors, default=None), ".1e"), median(row.get("untuned_ms")), median(row.get("sluice_ms")),
+            median(row.get("again_ms")),
             median(row.get("eager_ms")), median(row.get("compiled_ms")), show(row.get("ratio"), ".3f"),
             show(row.get("target"), ".2f"), outcome(row))
 
