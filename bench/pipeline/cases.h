@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "bench/pipeline/report.h"
+#include "bench/common/report.h"
 #include "server/config.h"
 
 namespace sluice::bench {

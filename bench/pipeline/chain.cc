@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "bench/common/phases.h"
 #include "bench/common/statistics.h"
 #include "bench/pipeline/bare.h"
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/phases.h"
 
 namespace sluice::bench {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "bench/common/phases.h"
 #include "bench/common/statistics.h"
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/phases.h"
 
 namespace sluice::bench {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "bench/common/report.h"
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/report.h"
 
 namespace sluice::bench {
 namespace {

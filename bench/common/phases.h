@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "bench/common/calls.h"
 #include "bench/common/house.h"
-#include "bench/pipeline/calls.h"
-#include "bench/pipeline/report.h"
+#include "bench/common/report.h"
 
 namespace sluice::bench {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/pipeline/calls.h"
+#include "bench/common/calls.h"
 
 #include <algorithm>
 #include <utility>

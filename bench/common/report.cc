@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/pipeline/report.h"
+#include "bench/common/report.h"
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/pipeline/phases.h"
+#include "bench/common/phases.h"
 
 #include <utility>
 
