@@ -9,6 +9,10 @@ kinds:
   copy   [N,3,224,224] -> mean of each channel: large inputs and hardly any compute
   fill   [N,1,1,1] + an image -> [N,3,224,224]: large outputs and hardly any compute
   probe  [N,FEATURES] -> mean: one kernel, for measuring what is around it
+  mem    [N,FEATURES] -> LAYERS tensors of WIDTH x WIDTH numbers a row, each written by a kernel of its own that does next
+         to nothing but move them -> OUTPUTS: bound by the device's memory
+  long   [N,FEATURES] -> LINES lines of WIDTH a row, all multiplied by one WIDTH x WIDTH matrix -> OUTPUTS: nearly all its
+         time is that one product's
 
 It computes nothing of use: it is for measuring and for comparing implementations.
 exit codes: 0 written, 2 usage
@@ -113,7 +117,48 @@ def probe(arguments, batch):
     return nodes, [], [tensor("x", [batch, arguments.features or arguments.width])], [tensor("y", [batch, 1])]
 
 
-KINDS = {"mlp": mlp, "ffn": ffn, "copy": copy, "fill": fill, "probe": probe}
+def mem(arguments, batch):
+    layers = Layers()
+    features, side = arguments.features or arguments.width, arguments.width
+    outputs = arguments.outputs or features
+
+    def reshaped(value, dims, name):
+        shape = layers.constant(f"{name}_shape", np.array([0, *dims], np.int64))
+        return layers.node("Reshape", [value, shape], name, name)
+
+    def vector(name, count):
+        return layers.constant(name, layers.random.uniform(-0.1, 0.1, count).astype(np.float32))
+    value = reshaped("x", [features, 1], "column")
+    value = layers.node("Add", [value, vector("table", side * side // features)], "large0", "spread")
+    value = reshaped(value, [side, side], "square")
+    for layer in range(1, arguments.layers):
+        # In turns: two transposes next to each other undo each other, two additions are one kernel.
+        if layer % 2:
+            value = layers.node("Transpose", [value], f"large{layer}", f"transpose{layer}")
+            layers.nodes[-1].attribute.append(helper.make_attribute("perm", [0, 2, 1]))
+        else:
+            value = layers.node("Add", [value, vector(f"b{layer}", side)], f"large{layer}", f"add{layer}")
+    value = reshaped(value, [outputs, side * side // outputs], "parts")
+    layers.nodes.append(helper.make_node("ReduceMean", [value], ["y"], name="mean", axes=[2], keepdims=0))
+    return layers.nodes, layers.weights, [tensor("x", [batch, features])], [tensor("y", [batch, outputs])]
+
+
+def long(arguments, batch):
+    layers = Layers()
+    features, width, outputs = arguments.features or arguments.width, arguments.width, arguments.outputs or arguments.width
+    value = layers.gemm("x", 0, features, width, "line")
+    shape = layers.constant("line_shape", np.array([0, 1, width], np.int64))
+    value = layers.node("Reshape", [value, shape], "lines", "reshape")
+    offsets = layers.random.standard_normal((arguments.lines, width)).astype(np.float32)
+    value = layers.node("Add", [value, layers.constant("offsets", offsets)], "spread", "add")
+    matrix = layers.random.standard_normal((width, width)).astype(np.float32) / np.float32(np.sqrt(width))
+    value = layers.node("MatMul", [value, layers.constant("matrix", matrix)], "product", "long")
+    layers.nodes.append(helper.make_node("ReduceMean", [value], ["means"], name="mean", axes=[1], keepdims=0))
+    layers.gemm("means", 1, width, outputs, "y")
+    return layers.nodes, layers.weights, [tensor("x", [batch, features])], [tensor("y", [batch, outputs])]
+
+
+KINDS = {"mlp": mlp, "ffn": ffn, "copy": copy, "fill": fill, "probe": probe, "mem": mem, "long": long}
 
 
 def config(arguments, inputs, outputs):
@@ -145,6 +190,7 @@ def main():
     parser.add_argument("--slice-of", type=int, metavar="N",
                         help="of kind mlp: the input is N numbers, and the first FEATURES of them are taken")
     parser.add_argument("--outputs", type=int, help="numbers in a row of the output (default: WIDTH)")
+    parser.add_argument("--lines", type=int, default=16, help="of kind long: lines of a row (default: %(default)s)")
     parser.add_argument("--batch-symbolic", action="store_true", help="batch dimension N; else batch 1")
     parser.add_argument("--max-batch-size", type=int, help="of config.pbtxt (default: 8 with N, else 0)")
     parser.add_argument("--buckets", default="", help="sluice.buckets, as 1,4,8")
@@ -157,6 +203,9 @@ def main():
         arguments.max_batch_size = 8 if arguments.batch_symbolic else 0
     if arguments.layers < 1 or arguments.width < 1:
         parser.error("--layers and --width: expected at least 1")
+    if arguments.kind == "mem" and any(arguments.width**2 % (part or arguments.width)
+                                       for part in (arguments.features, arguments.outputs)):
+        parser.error("--features, --outputs: expected divisors of WIDTH x WIDTH")
     if arguments.slice_of and arguments.slice_of <= (arguments.features or arguments.width):
         parser.error("--slice-of: expected more than FEATURES")
     if arguments.max_batch_size > 0 and not arguments.batch_symbolic:

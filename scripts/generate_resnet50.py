@@ -124,15 +124,17 @@ class Builder:
         return self.relu(self.add(branch, data, name + ".add"), name + ".relu3")
 
 
-def build() -> onnx.ModelProto:
+def build(small: bool = False) -> onnx.ModelProto:
+    """`small`: one block a stage and an eighth of the channels, the same inputs and outputs."""
     builder = Builder()
+    share = 8 if small else 1
     data = Tensor("data", builder.sample_images())
-    data = builder.relu(builder.conv_norm(data, "stem.conv", 64, 7, 2, 1.0), "stem.relu")
+    data = builder.relu(builder.conv_norm(data, "stem.conv", 64 // share, 7, 2, 1.0), "stem.relu")
     data = builder.max_pool(data, "stem.pool")
     for stage, (blocks, width) in enumerate(STAGES, start=1):
-        for block in range(blocks):
+        for block in range(1 if small else blocks):
             stride = 2 if block == 0 and stage > 1 else 1
-            data = builder.bottleneck(data, f"layer{stage}.{block}", width, stride)
+            data = builder.bottleneck(data, f"layer{stage}.{block}", width // share, stride)
     builder.classify(data)
     graph = helper.make_graph(
         builder.nodes, "resnet50",
@@ -149,8 +151,9 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path,
                         default=pathlib.Path(__file__).resolve().parent.parent / "models" / "resnet50" / "1" / "model.onnx",
                         help="file to write (default: %(default)s)")
+    parser.add_argument("--small", action="store_true", help="one block a stage and an eighth of the channels")
     arguments = parser.parse_args()
-    model = build()
+    model = build(arguments.small)
     onnx.checker.check_model(model)
     serialized = model.SerializeToString(deterministic=True)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
