@@ -30,6 +30,7 @@ ALLOWED = {
     "examples": ["base", "client", "examples"],
     "bench": ["base", "bench", "client"],
     "bench/common": BENCH_INSIDE,
+    "bench/isolation": [*BENCH_INSIDE, "bench/isolation"],
     "bench/pipeline": [*BENCH_INSIDE, "bench/pipeline"],
     "bench/plans": [*BENCH_INSIDE, "bench/plans"],
 }

@@ -44,14 +44,14 @@ std::string RenderTable(const std::vector<nlohmann::ordered_json>& rows) {
   return table.Render();
 }
 
-bool WriteJson(absl::string_view program, const std::string& path, const nlohmann::ordered_json& document) {
+bool WriteJson(absl::string_view program, const std::string& path, const nlohmann::ordered_json& document, int indent) {
   if (path.empty()) return true;
   if (path == "-") {
-    std::cout << document.dump(2) << "\n";
+    std::cout << document.dump(indent) << "\n";
     return true;
   }
   std::ofstream file(path);
-  file << document.dump(2) << "\n";
+  file << document.dump(indent) << "\n";
   if (file.flush()) return true;
   std::cerr << program << ": cannot write '" << path << "'\n";
   return false;

@@ -17,8 +17,10 @@ enum ExitCode { kExitOk = 0, kExitFailed = 1, kExitUsage = 2 };
 std::string RenderTable(const std::vector<nlohmann::ordered_json>& rows);
 
 /// Writes what `program` measured to a file: nothing when `path` is empty, to standard output when it is "-". False,
-/// with a word on standard error, when it could not be written.
-bool WriteJson(absl::string_view program, const std::string& path, const nlohmann::ordered_json& document);
+/// with a word on standard error, when it could not be written. `indent` as nlohmann::json::dump takes it: -1 is one
+/// line.
+bool WriteJson(absl::string_view program, const std::string& path, const nlohmann::ordered_json& document,
+               int indent = 2);
 
 /// Says on standard error what is being done: one line that is written over on a terminal, one line for each step
 /// elsewhere. `name` begins with the program's.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "client/load/schedule.h"
 #include "client/pause.h"
 
 namespace sluice::bench {
@@ -14,7 +13,7 @@ absl::StatusOr<PhaseResult> RunPhase(House& house, const PhaseSpec& spec, CaseRe
   const absl::Duration whole = spec.warmup + spec.length;
   std::vector<absl::Duration> schedule;
   if (spec.latency.has_value()) {
-    SLUICE_ASSIGN_OR_RETURN(schedule, client::MakeSchedule(spec.rate, /*poisson=*/true, whole, spec.seed));
+    SLUICE_ASSIGN_OR_RETURN(schedule, client::MakeSchedule(spec.rate, spec.arrivals, whole, spec.seed));
   }
   PhaseResult result;
   std::optional<ClosedLoop> neighbour;

@@ -11,13 +11,15 @@
 #include "bench/common/calls.h"
 #include "bench/common/house.h"
 #include "bench/common/report.h"
+#include "client/load/schedule.h"
 
 namespace sluice::bench {
 
 /// What runs in a phase: a latency stream, a neighbour, or both at once.
 struct PhaseSpec {
   std::optional<CallSpec> latency;
-  double rate = 0;    ///< Of the latency stream, a second: an open loop with Poisson arrivals.
+  double rate = 0;  ///< Of the latency stream, a second: an open loop.
+  client::Arrivals arrivals = client::Arrivals::kPoisson;
   uint64_t seed = 1;  ///< Of its schedule: phases with the same one are asked the same.
   std::optional<CallSpec> neighbour;
   int neighbour_requests = 1;  ///< In flight.

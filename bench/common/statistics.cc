@@ -55,4 +55,22 @@ std::pair<double, double> BootstrapInterval(const std::vector<RoundPair>& rounds
   return {Quantile(ratios, 0.025), Quantile(ratios, 0.975)};
 }
 
+std::pair<double, double> BootstrapMeans(const Numbers& above, const Numbers& below, int draws, uint64_t seed) {
+  const size_t rounds = std::min(above.size(), below.size());
+  if (rounds == 0) return {0, 0};
+  client::Random random(seed);
+  Numbers ratios;
+  for (int draw = 0; draw < draws; ++draw) {
+    double sum_above = 0;
+    double sum_below = 0;
+    for (size_t i = 0; i < rounds; ++i) {
+      const size_t round = random.Next() % rounds;
+      sum_above += above[round];
+      sum_below += below[round];
+    }
+    ratios.push_back(Ratio(sum_above, sum_below));
+  }
+  return {Quantile(ratios, 0.025), Quantile(ratios, 0.975)};
+}
+
 }  // namespace sluice::bench

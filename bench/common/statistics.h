@@ -30,4 +30,7 @@ double PooledRatio(const std::vector<RoundPair>& rounds, double quantile);
 std::pair<double, double> BootstrapInterval(const std::vector<RoundPair>& rounds, double quantile, int draws,
                                             uint64_t seed);
 
+/// The same for the mean of `above` over the mean of `below`, which have one number a round each.
+std::pair<double, double> BootstrapMeans(const Numbers& above, const Numbers& below, int draws, uint64_t seed);
+
 }  // namespace sluice::bench

@@ -200,7 +200,7 @@ void AddLoadCommand(CLI::App& app, int& exit_code) {
           "--stream", flags->streams,
           "One stream, repeatable: \"class=latency,model=M,rate=20\" (open loop) or "
           "\"class=batch,model=M,concurrency=4,batch=4\" (closed loop). Fields: class, model, version, name, rate, "
-          "distribution=poisson|constant, concurrency, requests, batch, deadline-ms, data=random|FILE, "
+          "distribution=poisson|constant|bursty, concurrency, requests, batch, deadline-ms, data=random|FILE, "
           "shape=NAME:AxBxC")
       ->required()
       ->expected(1)

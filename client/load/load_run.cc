@@ -166,8 +166,8 @@ absl::StatusOr<std::vector<PhaseResult>> RunLoad(const LoadOptions& options,
   for (size_t i = 0; i < options.streams.size(); ++i) {
     const StreamSpec& spec = options.streams[i];
     if (!spec.open_loop()) continue;
-    SLUICE_ASSIGN_OR_RETURN(schedules[i],
-                            MakeSchedule(spec.rate, spec.poisson, options.warmup + options.measured, options.seed + i));
+    SLUICE_ASSIGN_OR_RETURN(
+        schedules[i], MakeSchedule(spec.rate, spec.arrivals, options.warmup + options.measured, options.seed + i));
   }
   // Timers of this thread may otherwise be 50 us late; refused only where nothing can be done about it.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);

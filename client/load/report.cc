@@ -169,7 +169,7 @@ json StreamSpecJson(const LoadOptions& options, const StreamSpec& spec) {
           {"model", spec.model},
           {"loop", spec.open_loop() ? "open" : "closed"},
           {"rate", spec.open_loop() ? json(spec.rate) : json(nullptr)},
-          {"distribution", spec.open_loop() ? json(spec.poisson ? "poisson" : "constant") : json(nullptr)},
+          {"distribution", spec.open_loop() ? json(std::string(ArrivalsName(spec.arrivals))) : json(nullptr)},
           {"concurrency", spec.open_loop() ? json(nullptr) : json(spec.concurrency)},
           {"batch", spec.batch},
           {"deadline_ms", absl::ToDoubleMilliseconds(spec.deadline.value_or(options.default_deadline))}};

@@ -40,8 +40,9 @@ absl::Status SetLoop(StreamSpec& spec, absl::string_view key, absl::string_view 
     return absl::OkStatus();
   }
   if (key == "distribution") {
-    if (value != "poisson" && value != "constant") return FieldError(key, "poisson or constant", value);
-    spec.poisson = value == "poisson";
+    const std::optional<Arrivals> arrivals = ParseArrivals(value);
+    if (!arrivals.has_value()) return FieldError(key, "poisson, constant or bursty", value);
+    spec.arrivals = *arrivals;
     return absl::OkStatus();
   }
   if (key == "concurrency") {

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/request_class.h"
+#include "client/load/schedule.h"
 
 namespace sluice::client {
 
@@ -24,7 +25,7 @@ struct StreamSpec {
   std::string model;
   std::string version;
   double rate = 0;  ///< Requests per second; above 0 is open loop.
-  bool poisson = true;
+  Arrivals arrivals = Arrivals::kPoisson;
   int concurrency = 0;        ///< Requests in flight; above 0 is closed loop.
   int64_t request_limit = 0;  ///< Closed loop: stop after so many in each phase; 0 is no limit.
   int64_t batch = 1;
@@ -38,7 +39,7 @@ struct StreamSpec {
 /// "3x224x224" or "3,224,224". INVALID_ARGUMENT for anything but whole numbers.
 absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view text);
 
-/// Parses "key=value,key=value". Keys: class, model, version, name, rate, distribution (poisson, constant),
+/// Parses "key=value,key=value". Keys: class, model, version, name, rate, distribution (poisson, constant, bursty),
 /// concurrency, requests, batch, deadline-ms, data, shape (NAME:AxBxC, repeatable). INVALID_ARGUMENT names the field
 /// and says what it takes.
 absl::StatusOr<StreamSpec> ParseStreamSpec(absl::string_view text);

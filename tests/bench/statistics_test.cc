@@ -51,5 +51,16 @@ TEST(StatisticsTest, IntervalOfEqualRoundsIsAPoint) {
   EXPECT_EQ(low, 2);
 }
 
+TEST(StatisticsTest, IntervalOfMeansCoversTheRatioAndRepeats) {
+  const Numbers above = {1, 2, 3, 4}, below = {2, 2, 2, 2};
+  const auto interval = BootstrapMeans(above, below, 1000, 7);
+  EXPECT_EQ(interval, BootstrapMeans(above, below, 1000, 7));
+  EXPECT_LT(interval.first, 1.25);
+  EXPECT_GT(interval.second, 1.25);
+  EXPECT_GE(interval.first, 0.5);
+  EXPECT_LE(interval.second, 2);
+  EXPECT_EQ(BootstrapMeans({}, {}, 10, 1), std::pair(0.0, 0.0));
+}
+
 }  // namespace
 }  // namespace sluice::bench

@@ -74,7 +74,7 @@ TEST(RunLoad, OpenLoopSendsItsSchedule) {
   LoadOptions options = Short();
   options.seed = 11;
   options.streams = {Spec("class=latency,model=echo,rate=500")};
-  const size_t planned = MakeSchedule(500, true, options.measured, 11)->size();
+  const size_t planned = MakeSchedule(500, Arrivals::kPoisson, options.measured, 11)->size();
   const auto phases = RunAgainst(server, options);
   const StreamResult& result = phases[0].streams[0].result;
   EXPECT_GT(planned, 50u);

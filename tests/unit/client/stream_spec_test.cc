@@ -25,7 +25,7 @@ TEST(StreamSpec, OpenLoop) {
   EXPECT_EQ(spec->version, "2");
   EXPECT_TRUE(spec->open_loop());
   EXPECT_EQ(spec->rate, 20.5);
-  EXPECT_FALSE(spec->poisson);
+  EXPECT_EQ(spec->arrivals, Arrivals::kConstant);
   EXPECT_EQ(spec->batch, 3);
   EXPECT_EQ(spec->deadline, absl::Milliseconds(150));
   EXPECT_EQ(spec->data, "a=b.npy");
@@ -46,7 +46,8 @@ TEST(StreamSpec, ClosedLoopAndDefaults) {
   EXPECT_EQ(spec->name, "default/m");
   EXPECT_FALSE(spec->request_class.has_value());
   EXPECT_FALSE(spec->deadline.has_value());
-  EXPECT_TRUE(ParseStreamSpec("model=m,rate=1")->poisson);
+  EXPECT_EQ(ParseStreamSpec("model=m,rate=1")->arrivals, Arrivals::kPoisson);
+  EXPECT_EQ(ParseStreamSpec("model=m,rate=1,distribution=bursty")->arrivals, Arrivals::kBursty);
 }
 
 struct BadSpec {
