@@ -10,7 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "bench/common/house.h"
@@ -26,7 +30,12 @@ namespace {
 constexpr char kDescription[] =
     "plans: what the plans of a repository's models take when their kernels alone run, back to back\n\n"
     "Each plan is one graph, replayed on one stream with its inputs left on the device. All models are loaded at once\n"
-    "and take turns, round by round. Values and integers of the inputs are the same in each run.\n"
+    "and take turns, round by round. Values and integers of the inputs are the same in each run.\n\n"
+    "--paced is for a caller that measures something else in between: each round waits for a line on standard input,\n"
+    "the batch sizes it is for with commas between them, or nothing for all. Standard output has lines of JSON alone:\n"
+    "  {\"event\":\"loaded\"}                             once, when rounds can begin\n"
+    "  {\"event\":\"round\",\"number\":1,\"plans\":[...]}     after each, with the model, rows and ms of each plan\n"
+    "The end of the input ends the rounds. The table goes to standard error, the results to the file of --json.\n\n"
     "exit codes: 0 measured, 1 a model could not be, 2 usage";
 
 struct Flags {
@@ -36,6 +45,7 @@ struct Flags {
   int rounds = 5;
   double phase_seconds = 0.2, warmup_seconds = 0.05, limit_seconds = 120;
   size_t kernels = 0;
+  bool paced = false;
   std::string json_file;
 };
 
@@ -52,7 +62,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->delimiter(',')
       ->check(CLI::Range(1, 65536));
   app.add_option("--rounds", flags.rounds, "Measurements of each plan")
-      ->check(CLI::Range(1, 1000))
+      ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   app.add_option("--phase", flags.phase_seconds, "Seconds that a measurement replays a plan")
       ->check(CLI::Range(0.001, 60.0))
@@ -63,6 +73,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--limit-seconds", flags.limit_seconds, "Loading left out: no round is begun later")
       ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();
+  app.add_flag("--paced", flags.paced,
+               "Wait for a line on standard input before each round and answer it, as said above");
   app.add_option("--kernels", flags.kernels, "Show as many kernels of each plan, the longest first");
   app.add_option("--json", flags.json_file, "Write the results as JSON to this file; - is standard output");
 }
@@ -74,6 +86,24 @@ struct Subject {
   std::unique_ptr<Replay> replay;
   Numbers milliseconds;  ///< One a round.
 };
+
+/// A line of a paced run's output.
+void Say(const nlohmann::ordered_json& event) { std::cout << event.dump() << std::endl; }
+
+/// A line of its input.
+absl::StatusOr<std::vector<int64_t>> ParseRows(const std::string& line) {
+  std::vector<int64_t> rows;
+  for (const absl::string_view part : absl::StrSplit(line, ',', absl::SkipWhitespace())) {
+    if (!absl::SimpleAtoi(part, &rows.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("expected batch sizes on standard input, got '", line, "'"));
+    }
+  }
+  return rows;
+}
+
+bool IsOneOf(const std::vector<int64_t>& rows, int64_t value) {
+  return std::find(rows.begin(), rows.end(), value) != rows.end();
+}
 
 class Plans {
  public:
@@ -89,7 +119,8 @@ class Plans {
  private:
   absl::Status LoadAll();
   absl::Status Load(const std::string& name);
-  void MeasureRound();
+  /// Of the plans of these batch sizes, all when there are none: what was measured, by plan.
+  nlohmann::ordered_json MeasureRound(const std::vector<int64_t>& rows);
   nlohmann::ordered_json RowOf(const Subject& subject) const;
   std::vector<nlohmann::ordered_json> KernelsOf(const Subject& subject) const;
 
@@ -128,19 +159,23 @@ absl::Status Plans::Load(const std::string& name) {
   return absl::OkStatus();
 }
 
-void Plans::MeasureRound() {
+nlohmann::ordered_json Plans::MeasureRound(const std::vector<int64_t>& rows) {
+  nlohmann::ordered_json measured = nlohmann::ordered_json::array();
   for (Subject& subject : subjects_) {
     if (subject.replay == nullptr) continue;  // It failed before.
+    if (!rows.empty() && !IsOneOf(rows, subject.plan->rows)) continue;
+    const std::string& name = subject.model.served->name;
     const absl::StatusOr<absl::Duration> took =
         subject.replay->Measure(absl::Seconds(flags_.warmup_seconds), absl::Seconds(flags_.phase_seconds));
     if (took.ok()) {
       subject.milliseconds.push_back(absl::ToDoubleMilliseconds(*took));
+      measured.push_back({{"model", name}, {"rows", subject.plan->rows}, {"ms", subject.milliseconds.back()}});
       continue;
     }
-    errors_.push_back(
-        {{"model", subject.model.served->name}, {"rows", subject.plan->rows}, {"error", took.status().ToString()}});
+    errors_.push_back({{"model", name}, {"rows", subject.plan->rows}, {"error", took.status().ToString()}});
     subject.replay.reset();
   }
+  return measured;
 }
 
 absl::Status Plans::Run() {
@@ -148,9 +183,14 @@ absl::Status Plans::Run() {
   SLUICE_RETURN_IF_ERROR(LoadAll());
   ProgressLine progress("plans");
   Rounds rounds(house_->clock(), flags_.rounds, house_->clock().Now() + absl::Seconds(flags_.limit_seconds));
+  if (flags_.paced && !subjects_.empty()) Say({{"event", "loaded"}});
   while (!subjects_.empty() && rounds.Next()) {
+    std::string line;
+    if (flags_.paced && !std::getline(std::cin, line)) break;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, ParseRows(line));
     progress.Say(absl::StrCat("round ", rounds.number(), " of ", rounds.most()));
-    MeasureRound();
+    const nlohmann::ordered_json measured = MeasureRound(rows);
+    if (flags_.paced) Say({{"event", "round"}, {"number", rounds.number()}, {"plans", measured}});
   }
   return absl::OkStatus();
 }
@@ -229,6 +269,10 @@ int Run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
+  if (flags.paced && flags.json_file == "-") {
+    std::cerr << "plans: --paced keeps standard output for its own lines, so --json needs a file\n";
+    return kExitUsage;
+  }
   // One device is measured; the server's own flag reads host:N as a number of devices.
   if (flags.server.devices == "host:0") flags.server.devices = "host";
   Plans plans(flags);
@@ -236,7 +280,7 @@ int Run(int argc, char** argv) {
     std::cerr << "plans: " << status << "\n";
     return kExitFailed;
   }
-  if (flags.json_file != "-") std::cout << plans.ToText() << std::flush;
+  if (flags.json_file != "-") (flags.paced ? std::cerr : std::cout) << plans.ToText() << std::flush;
   return WriteJson("plans", flags.json_file, plans.ToJson()) && !plans.failed() ? kExitOk : kExitFailed;
 }
 

@@ -1,18 +1,21 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: bench/plans measures every plan that can be loaded and says which could not. Method: the program itself on the
-// host device with small models of both kinds of inputs. No time is looked at.
+// Goal: bench/plans measures every plan that can be loaded, says which could not, and keeps to a pace. Method: the
+// program itself on the host device with small models of both kinds of inputs. No time is looked at.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tests/bench/program.h"
 #include "tests/integration/tiny_models.h"
 
@@ -21,6 +24,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PlansTest : public ::testing::Test {
  protected:
@@ -79,9 +83,43 @@ TEST_F(PlansTest, JsonAloneGoesToStandardOutput) {
   EXPECT_EQ(nlohmann::json::parse(ReadFile(file("out"))).at("rows").at(0).at("model"), "dlrm_ts17");
 }
 
+TEST_F(PlansTest, APacedRunMeasuresWhatEachLineAsksFor) {
+  std::ofstream(file("in")) << "\n3\n1, 3\n7\n";
+  ASSERT_EQ(RunSmall(absl::StrCat("--paced --model resnet50_ts17 --rows 1,3 --rounds 9 --json ", file("result.json"),
+                                  " <", file("in"))),
+            0)
+      << ReadFile(file("err"));
+  std::vector<std::string> said;
+  for (const absl::string_view line : absl::StrSplit(ReadFile(file("out")), '\n', absl::SkipEmpty())) {
+    const auto event = nlohmann::json::parse(line);
+    said.push_back(absl::StrCat(event.at("event").get<std::string>(), " ", event.value("number", 0), ":"));
+    for (const auto& plan : event.value("plans", nlohmann::json::array())) {
+      absl::StrAppend(&said.back(), " ", plan.at("rows").get<int>());
+      EXPECT_GT(plan.at("ms").get<double>(), 0) << event;
+    }
+  }
+  // The end of the input ends the rounds.
+  EXPECT_THAT(said, ElementsAre("loaded 0:", "round 1: 1 3", "round 2: 3", "round 3: 1 3", "round 4:"));
+  const auto result = nlohmann::json::parse(ReadFile(file("result.json")));
+  EXPECT_EQ(result.at("rows").at(0).at("n"), 2) << result;
+  EXPECT_EQ(result.at("rows").at(1).at("n"), 3) << result;
+  EXPECT_THAT(ReadFile(file("err")), HasSubstr("ms least"));
+}
+
+TEST_F(PlansTest, APacedRunEndsWithItsRoundsOrAtALineThatSaysNothing) {
+  const std::string flags = absl::StrCat("--paced --model dlrm_ts17 --rows 1 --rounds 1 <", file("in"));
+  std::ofstream(file("in")) << "1\n1\n";
+  EXPECT_EQ(RunSmall(flags), 0) << ReadFile(file("err"));
+  EXPECT_THAT(ReadFile(file("out")), Not(HasSubstr("\"number\":2")));
+  std::ofstream(file("in")) << "one\n";
+  EXPECT_EQ(RunSmall(flags), 1);
+  EXPECT_THAT(ReadFile(file("err")), HasSubstr("got 'one'"));
+}
+
 TEST_F(PlansTest, WrongFlagsAreRefused) {
   EXPECT_EQ(RunSmall("--rows none"), 2);
   EXPECT_EQ(RunSmall("--rounds 0"), 2);
+  EXPECT_EQ(RunSmall("--paced --json -"), 2);
   EXPECT_EQ(RunSmall("--help"), 0);
   EXPECT_THAT(ReadFile(file("out")), HasSubstr("exit codes"));
   EXPECT_EQ(RunSmall("--model absent --rows 1"), 1);
