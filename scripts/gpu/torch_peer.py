@@ -4,11 +4,16 @@
 """Step torch: Sluice's plans against PyTorch, outputs checked in the same run.
 
 Each network is exported with seeded random weights. Then, network by network and with nothing else on the GPU: the plans of
-Sluice as they are loaded (bench/plans), `sluice-server tune`, the tuned plans, PyTorch in a CUDA graph, torch.compile in a
-CUDA graph, in rounds, and the tuned plans again. All times are of graphs replayed back to back with their inputs on the
-device; the ratio is of the medians, Sluice's (tuned) over torch.compile's. At the end a server with the tunings answers
-requests of each batch size, and its answers are compared with PyTorch's in fp32 without TF32: error in norm,
-|a - b| / |b|, of the worst output; the same rows in another order must not pass.
+Sluice as they are loaded (bench/plans), `sluice tune`, and the tuned plans beside PyTorch. All times are of graphs replayed
+back to back with their inputs on the device. At the end a server with the tunings answers requests of each batch size, and
+its answers are compared with PyTorch's in fp32 without TF32: error in norm, |a - b| / |b|, of the worst output; the same
+rows in another order must not pass.
+
+A GPU may run one graph at one of two speeds and change between them every few seconds, so what is compared is measured at
+once: both processes are loaded, and a round of each batch size is Sluice, torch.compile and Sluice again, while the other
+process waits. The ratio of a round is the mean of Sluice's two times over torch.compile's; A/A is the second of Sluice's
+over the first. The table has the medians over the rounds and the ratios' quartiles. Untuned plans, and PyTorch as it is
+(eager), are in no ratio and get fewer rounds. Without a GPU nothing is compiled, and eager takes its place in the rounds.
 
 Networks are exported and compiled in processes of their own, several at once, before anything is measured. One that
 fails, or for which no time is left, is a row that says why.
@@ -20,13 +25,15 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 
 import machine as machines
+import pairs
 from command_line import CommandLine
+from pairs import note, one_line
+from talker import Talker
 
 sys.path.insert(0, str(machines.ROOT / "tests" / "models"))
 from errors import norm_error  # noqa: E402: the path is set above
@@ -44,75 +51,27 @@ PREPARE_SHARE = 0.55
 KILL_SECONDS = 5
 LEAST_SECONDS = 10  # For one network's measurements.
 CHECK_SECONDS = 40  # Kept for the answers at the end.
-HEADER = ("network", "rows", "precision", "error", "planted", "torch error", "untuned ms", "tuned ms", "again ms", "eager ms",
-          "compiled ms", "ratio", "target", "")
+HEADER = ("network", "rows", "error", "planted", "torch error", "untuned ms", "tuned ms", "again ms", "eager ms", "compiled ms",
+          "A/A", "ratio", "quartiles", "target", "")
+TIMES = ("untuned_ms", "sluice_ms", "again_ms", "eager_ms", "compiled_ms")
 
 
-def one_line(error):
-    return " ".join(str(error).split())[:300]
-
-
-class Side:
+class Side(Talker):
     """torch_side.py of one network."""
-
-    def __init__(self, name, command, environment, log):
-        self.name, self.command, self.environment, self.log = name, command, environment, log
-        self.process = None
-        self.events = {}
-        self.changed = threading.Condition()
 
     def run(self, until):
         """Starts it and returns when it is prepared, or at its end; what it says later is read as well."""
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                                            env=self.environment)
-        threading.Thread(target=self.listen, daemon=True).start()
+        self.start()
         if not self.wait("prepared", until - time.monotonic()):
             self.tell({"event": "failed", "reason": self.reason() or "not prepared in time"})
-            self.process.kill()
-
-    def listen(self):
-        for line in self.process.stdout:
-            self.tell(json.loads(line))
-        code = self.process.wait()
-        self.tell({"event": "failed", "reason": f"exit {code}"})
-
-    def tell(self, event):
-        with self.changed:
-            self.events.setdefault(event["event"], event)
-            self.changed.notify_all()
-
-    def wait(self, event, seconds):
-        """The event, or None when it failed or did not come in time."""
-        with self.changed:
-            self.changed.wait_for(lambda: event in self.events or "failed" in self.events, max(seconds, 0))
-            return self.events.get(event)
-
-    def reason(self):
-        with self.changed:
-            return self.events.get("failed", {}).get("reason")
-
-    def measure(self, seconds):
-        """{rows: {side: what was measured, or why not}}; raises RuntimeError."""
-        try:
-            self.process.stdin.write("measure\n")
-            self.process.stdin.flush()
-        except OSError as error:
-            raise RuntimeError(self.reason() or str(error)) from error
-        found = self.wait("measured", seconds)
-        if found is None:
-            raise RuntimeError(self.reason() or f"not measured in {seconds:.0f} s")
-        return found["rows"]
-
-    def stop(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+            if self.process is not None:
+                self.process.kill()
 
 
 class Comparison:
     def __init__(self, machine, arguments):
         self.machine, self.arguments = machine, arguments
+        self.peer = "compiled" if machine.cuda else "eager"
         self.begin = time.monotonic()
         self.repository = machine.work / "torch-repository"
         self.repository.mkdir(exist_ok=True)
@@ -128,11 +87,12 @@ class Comparison:
             command = [sys.executable, str(HERE / "torch_side.py"), "--network", NETWORKS[network],
                        "--repository", str(self.repository), "--folder", str(self.folder(network)),
                        "--rows", ",".join(map(str, arguments.rows)), "--precision", arguments.precision,
-                       "--device", machine.devices if machine.cuda else "cpu", "--rounds", str(arguments.rounds),
-                       "--phase", str(arguments.phase), "--prepare-until", str(self.prepare_end - KILL_SECONDS),
-                       "--compile-mode", arguments.compile_mode, *(["--small"] if arguments.small else [])]
-            self.sides[network] = Side(network, command, environment, machine.work / f"torch-{network}.log")
-        self.rows = [{"network": network, "rows": rows, "precision": arguments.precision, "reasons": []}
+                       "--device", machine.devices if machine.cuda else "cpu", "--phase", str(arguments.phase),
+                       "--prepare-until", str(self.prepare_end - KILL_SECONDS), "--compile-mode", arguments.compile_mode,
+                       *(["--small"] if arguments.small else [])]
+            self.sides[network] = Side("torch", command, environment, machine.work / f"torch-{network}.log")
+        self.rows = [{"network": network, "rows": rows, "precision": arguments.precision, "reasons": [],
+                      **{name: [] for name in TIMES}}
                      for network in arguments.networks for rows in arguments.rows]
 
     def folder(self, network):
@@ -140,6 +100,13 @@ class Comparison:
 
     def left(self):
         return self.arguments.time_limit - (time.monotonic() - self.begin)
+
+    def patience(self):
+        """Seconds until the answers at the end need the rest; raises RuntimeError when there are none."""
+        seconds = self.left() - CHECK_SECONDS
+        if seconds <= 0:
+            raise RuntimeError("no time was left")
+        return seconds
 
     def rows_of(self, network):
         return [row for row in self.rows if row["network"] == network]
@@ -150,10 +117,10 @@ class Comparison:
     def run(self):
         with concurrent.futures.ThreadPoolExecutor(self.arguments.parallel) as pool:
             done = [pool.submit(side.run, self.prepare_end) for side in self.sides.values()]
-            for side in self.sides.values():
+            for network, side in self.sides.items():
                 exported = side.wait("exported", self.prepare_end - time.monotonic())
-                self.say(f"{side.name}: " + (f"exported in {exported['seconds']:.0f} s" if exported else
-                                             f"not exported: {side.reason() or 'no time was left'}"))
+                self.say(f"{network}: " + (f"exported in {exported['seconds']:.0f} s" if exported else
+                                           f"not exported: {side.reason() or 'no time was left'}"))
             concurrent.futures.wait(done)
         for network, side in self.sides.items():
             self.note_prepared(network, side)
@@ -225,7 +192,7 @@ class Comparison:
             return None
         done = self.machine.sluice("tune", NETWORKS[network], "--json", "--model-repository", self.repository, "--devices",
                                    self.machine.devices, *self.tuning_flags(), *self.machine.module_flags(),
-                                   timeout=max(self.left() - CHECK_SECONDS, 1), check=False)
+                                   timeout=self.patience(), check=False)
         (self.machine.work / f"torch-tune-{network}.log").write_text(done.stderr)
         if done.returncode:
             raise RuntimeError(f"tune: exit {done.returncode}: {one_line(done.stderr)[-200:]}")
@@ -235,68 +202,63 @@ class Comparison:
                      f"{device['load_seconds_after']:.1f} s, {device['load_seconds_before']:.1f} s untuned")
         return report
 
-    def plans(self, network, which):
-        """{rows: milliseconds of each round}; raises RuntimeError."""
-        result = self.machine.work / f"torch-plans-{network}-{which}.json"
+    def plans(self, network, which, rounds, *flags):
+        """bench/plans of one network, not started."""
+        work, phase = self.machine.work, self.arguments.phase
+        result = work / f"torch-plans-{network}-{which}.json"
+        result.unlink(missing_ok=True)
         command = [str(self.machine.program("plans")), "--models", str(self.repository), "--model", NETWORKS[network],
                    "--device", self.machine.devices, "--rows", ",".join(map(str, self.arguments.rows)),
-                   "--rounds", str(self.arguments.rounds), "--phase", str(self.arguments.phase), "--json", str(result)]
-        command += self.machine.module_flags()
-        if which != "untuned":
-            command += self.tuning_flags()
-        if which == "first" and self.arguments.kernels:
-            command += ["--kernels", str(self.arguments.kernels)]
+                   "--rounds", str(rounds), "--phase", str(phase), "--warmup", str(phase / 4), "--json", str(result)]
+        return pairs.Plans([*command, *self.machine.module_flags(), *flags], self.machine.environment,
+                           work / f"torch-plans-{network}-{which}.log", result)
+
+    def measure_untuned(self, network, rows):
+        """The plans as they are loaded; raises RuntimeError."""
+        plans = self.plans(network, "untuned", max(1, self.arguments.rounds // pairs.OTHERS_EVERY))
         try:
-            done = subprocess.run(command, env=self.machine.environment, text=True, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, timeout=max(self.left() - CHECK_SECONDS, 1))
+            with open(plans.log, "w") as log:
+                done = subprocess.run(plans.command, env=plans.environment, stdin=subprocess.DEVNULL, stdout=log,
+                                      stderr=subprocess.STDOUT, timeout=self.patience())
         except subprocess.TimeoutExpired as stopped:
             raise RuntimeError("plans: no time was left") from stopped
-        (self.machine.work / f"torch-plans-{network}-{which}.log").write_text(done.stdout)
-        document = json.loads(result.read_text()) if result.exists() else {"rows": [], "errors": []}
-        if not document["rows"]:
-            said = [error["error"] for error in document["errors"]] or done.stdout.strip().splitlines()[-1:]
-            raise RuntimeError(f"plans: {said[0] if said else f'exit {done.returncode}'}")
-        if which == "first":
-            print(done.stdout[done.stdout.index("model "):] if "model " in done.stdout else done.stdout, flush=True)
-        return {row["rows"]: row for row in document["rows"]}
+        told = plans.results(rows)
+        if not told and done.returncode:
+            raise RuntimeError(plans.why(f"exit {done.returncode}"))
+        for row in rows:
+            row["untuned_ms"] = told.get(row["rows"], {}).get("rounds ms", [])
+
+    def measure_pairs(self, network, rows, side):
+        """Tuned plans and PyTorch in turns; raises RuntimeError when no time is left."""
+        shown = ["--kernels", str(self.arguments.kernels)] if self.arguments.kernels else []
+        plans = self.plans(network, "tuned", 2 * self.arguments.rounds * len(rows), "--paced", "--limit-seconds",
+                           str(min(max(self.patience(), 1), 3600)), *self.tuning_flags(), *shown)
+        both = pairs.Pairs(plans, side if side.wait("prepared", 0) else None, self.peer, rows, self.patience)
+        try:
+            both.measure(self.arguments.rounds)
+        finally:
+            plans.stop()
+            side.stop()  # Its memory and its context.
+        log = plans.log.read_text(errors="replace")
+        if "model " in log:
+            print(log[log.index("model "):], flush=True)
 
     def measure(self, network, side):
         rows = self.rows_of(network)
         if self.left() < CHECK_SECONDS + LEAST_SECONDS:
-            for row in rows:
-                row["reasons"].append("no time was left")
+            note(rows, "no time was left")
             return
-        found, reasons = {}, []
-        for what, take in (("untuned", lambda: self.plans(network, "untuned")),
-                           ("tune", lambda: self.tune(network)),
-                           ("first", lambda: self.plans(network, "first")),
-                           ("torch", lambda: side.measure(self.left() - CHECK_SECONDS) if side.wait("prepared", 0) else {}),
-                           ("again", lambda: self.plans(network, "again"))):
+        for take in (lambda: self.measure_untuned(network, rows), lambda: self.tune(network),
+                     lambda: self.measure_pairs(network, rows, side)):
             try:
-                found[what] = take()
+                take()
             except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
-                reasons += [one_line(error)] if one_line(error) not in reasons else []
-        side.stop()  # Its memory and its context.
+                note(rows, one_line(error))
         for row in rows:
-            for what, name in (("untuned", "untuned"), ("first", "sluice"), ("again", "again")):
-                plan = found.get(what, {}).get(row["rows"], {})
-                row[f"{name}_ms"] = plan.get("rounds ms", [])
-                row["kernels"] = plan.get("kernels", row.get("kernels"))
-            for name, told in found.get("torch", {}).get(str(row["rows"]), {}).items():
-                row[f"{name}_ms"] = told.get("ms", [])
-                row[f"{name}_error"] = told.get("error_in_norm")
-                if "reason" in told:
-                    row["reasons"].append(f"{name}: {told['reason']}")
-            row["reasons"] += reasons
-            self.judge(row)
+            pairs.judge(row, self.peer)
+            row["target"] = TARGETS.get((row["network"], row["precision"], row["rows"]), 1.0)
+            row["within"] = row["ratio"] <= row["target"] if self.machine.cuda and "ratio" in row else None
             self.say(" ".join(map(str, cells(row))))
-
-    def judge(self, row):
-        sluice = row["sluice_ms"] + row["again_ms"]
-        if sluice and row.get("compiled_ms"):
-            row["ratio"] = statistics.median(sluice) / statistics.median(row["compiled_ms"])
-        row["target"] = TARGETS.get((row["network"], row["precision"], row["rows"]), 1.0)
-        row["within"] = row["ratio"] <= row["target"] if "ratio" in row else None
 
 
 def median(numbers):
@@ -317,11 +279,11 @@ def outcome(row):
 
 def cells(row):
     torch_errors = [row[name] for name in ("eager_error", "compiled_error") if row.get(name) is not None]
-    return (row["network"], row["rows"], row["precision"], show(row.get("error"), ".1e"), show(row.get("planted"), ".2f"),
-            show(max(torch_errors, default=None), ".1e"), median(row.get("untuned_ms")), median(row.get("sluice_ms")),
-            median(row.get("again_ms")),
-            median(row.get("eager_ms")), median(row.get("compiled_ms")), show(row.get("ratio"), ".3f"),
-            show(row.get("target"), ".2f"), outcome(row))
+    interval = row.get("ratio_quartiles")
+    return (row["network"], row["rows"], show(row.get("error"), ".1e"), show(row.get("planted"), ".2f"),
+            show(max(torch_errors, default=None), ".1e"), *(median(row[name]) for name in TIMES),
+            show(row.get("again_ratio"), ".3f"), show(row.get("ratio"), ".3f"),
+            f"{interval[0]:.3f} {interval[2]:.3f}" if interval else "-", show(row.get("target"), ".2f"), outcome(row))
 
 
 def parse_flags():
@@ -329,13 +291,13 @@ def parse_flags():
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated, in this order (default: all)")
     parser.add_argument("--rows", default="1,32", help="batch sizes, comma-separated (default: %(default)s)")
     parser.add_argument("--precision", choices=ERROR_LIMITS, default="fp16", help="of both sides (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side (default: %(default)s)")
-    parser.add_argument("--phase", type=float, default=0.2, help="seconds of each measurement (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=15, help="of Sluice, PyTorch, Sluice (default: %(default)s)")
+    parser.add_argument("--phase", type=float, default=0.08, help="seconds of each measurement (default: %(default)s)")
     parser.add_argument("--time-limit", type=float, default=270, help="seconds of the whole step (default: %(default)s)")
     parser.add_argument("--parallel", type=int, default=max(1, (os.cpu_count() or 1) // 3),
                         help="networks exported and compiled at once (default: a third of the CPUs)")
     parser.add_argument("--compile-mode", default="default", help="mode of torch.compile (default: %(default)s)")
-    parser.add_argument("--no-tune", dest="tune", action="store_false", help="measure the plans as they are loaded, twice")
+    parser.add_argument("--no-tune", dest="tune", action="store_false", help="compare the plans as they are loaded")
     parser.add_argument("--kernels", type=int, default=0, help="show as many of each plan's longest kernels")
     parser.add_argument("--small", action="store_true", help="small networks of the same kinds, for a machine without a GPU")
     parser.add_argument("--json", type=pathlib.Path, help="write the rows to this file as well")
@@ -371,7 +333,7 @@ def main():
     within = sum(row.get("within") is True for row in judged)
     failed = sum(bool(row["reasons"]) for row in rows)
     document = {"precision": arguments.precision, "device": machine.devices, "rounds": arguments.rounds,
-                "phase_seconds": arguments.phase, "small": arguments.small, "rows": rows}
+                "phase_seconds": arguments.phase, "small": arguments.small, "ratio_to": comparison.peer, "rows": rows}
     if arguments.json:
         arguments.json.write_text(json.dumps(document, indent=1))
     said = f"{within} of {len(judged)} rows within their targets" if machine.cuda else "no targets without a GPU"

@@ -4,8 +4,10 @@
 """One network in PyTorch. torch_peer.py starts it and hears from it in lines of JSON on standard output:
 
   exported   the network is in the repository, inputs and expected outputs (fp32, TF32 off) are in FOLDER/ROWS
-  prepared   {rows: how long compiling took, or why it failed}; a line on standard input then begins the measurement
-  measured   {rows: {side: milliseconds (one a round) and error in norm, or why not}}
+  prepared   {rows: how long compiling took, or why it failed}; a line "measure" on standard input then begins
+  ready      {rows: {side: error in norm, or why it could not be captured}}; nothing is running on the device
+  round      milliseconds of a replay, after each line "round ROWS SIDE"
+  measured   {rows: {side: as in ready, and the milliseconds of all rounds}}, after a line "end" or the end of the input
   failed     why; nothing follows
 
 sides: eager (as the module is) and compiled (torch.compile), each captured in a CUDA graph of its own by hand, so that
@@ -182,8 +184,8 @@ class Network:
         torch.cuda.synchronize()
         return graph.replay, outputs
 
-    def measure(self, rounds, seconds):
-        """{rows: {side: times and error, or why not}}. Nothing else may be on the GPU."""
+    def capture_all(self):
+        """{rows: {side: error in norm, or why not}}, {(rows, side): as `ready` returns it}. Nothing else may be on the GPU."""
         # Only now, since cuDNN takes the algorithm that is the fastest while it looks.
         torch.backends.cudnn.benchmark = True
         found, runs = {str(rows): {} for rows in self.rows}, {}
@@ -192,18 +194,29 @@ class Network:
                 if function is None:
                     continue
                 try:
-                    runs[rows, side], outputs = self.ready(function, rows)
+                    run_once, outputs = self.ready(function, rows)
                 except Exception as error:
                     found[str(rows)][side] = {"reason": first_line(error)}
                     continue
                 error = max(norm_error(actual, right) for actual, right in zip(numbers(outputs), self.expected[rows]))
-                found[str(rows)][side] = {"ms": [], "error_in_norm": error, "outputs": outputs}
-        for _ in range(rounds):
-            for (rows, side), run_once in runs.items():
-                found[str(rows)][side]["ms"].append(measure(run_once, seconds, self.cuda))
-        for rows, side in runs:
-            del found[str(rows)][side]["outputs"]
-        return found
+                found[str(rows)][side] = {"error_in_norm": error}
+                runs[rows, side] = run_once, outputs
+        return found, runs
+
+    def measure(self, seconds, say):
+        """Answers one line with one round, until it is told to end."""
+        found, runs = self.capture_all()
+        say("ready", rows=found)
+        for line in sys.stdin:
+            if line.strip() == "end":
+                break
+            word, rows, side = line.split()
+            if word != "round":
+                raise ValueError(f"expected 'round ROWS SIDE' or 'end', not {line.strip()!r}")
+            milliseconds = measure(runs[int(rows), side][0], seconds, self.cuda)
+            found[rows][side].setdefault("ms", []).append(milliseconds)
+            say("round", rows=int(rows), side=side, ms=milliseconds)
+        say("measured", rows=found)
 
 
 def batch(run, times, cuda):
@@ -239,7 +252,6 @@ def parse_flags():
     parser.add_argument("--rows", required=True, help="batch sizes, ascending, with commas between them")
     parser.add_argument("--precision", choices=TYPES, required=True)
     parser.add_argument("--device", required=True, help="cpu or cuda:N")
-    parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--phase", type=float, required=True, help="seconds of each measurement")
     parser.add_argument("--prepare-until", type=float, required=True, help="when to stop compiling, by the monotonic clock")
     parser.add_argument("--compile-mode", default="default")
@@ -260,7 +272,7 @@ def run(arguments, say):
         told = network.prepare(arguments.prepare_until)
         say("prepared", seconds=time.monotonic() - begin, rows=told)
         if sys.stdin.readline():
-            say("measured", rows=network.measure(arguments.rounds, arguments.phase))
+            network.measure(arguments.phase, say)
 
 
 def main():
