@@ -24,6 +24,10 @@ void CallMetrics::OnAnswered(const rpc::AnsweredCall& call) {
   // What the backend refuses after submission is counted there, by its own reason.
   const bool class_known = call.submitted || call.code == absl::StatusCode::kOk;
   if (!call.submitted) metrics_.OnRejected(std::nullopt, RejectReasonOf(call.code));
+  if (class_known && call.wished_class != call.request_class) {
+    metrics_.OnDemoted(call.wished_class, call.over_latency_share ? metrics::DemotionReason::kLatencyShare
+                                                                  : metrics::DemotionReason::kNotAllowed);
+  }
 
   metrics::ModelMetrics* const model =
       call.model == nullptr || call.model->metrics == nullptr ? metrics_.unknown_model() : call.model->metrics;

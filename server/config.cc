@@ -140,6 +140,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
                                                    absl::ToDoubleMicroseconds(config.unit_limit)));
   }
   SLUICE_RETURN_IF_ERROR(InRange("batch-min-share", config.batch_min_share, 0, 1));
+  SLUICE_RETURN_IF_ERROR(InRange("max-latency-share", config.max_latency_share, 0.01, 1));
   SLUICE_RETURN_IF_ERROR(InRange("trace-records", config.trace_records, 0, kMostTraceRecords));
   SLUICE_RETURN_IF_ERROR(InRange("exit-timeout-secs", absl::ToDoubleSeconds(config.exit_timeout), 0, 3600));
   return ParseDevices(config.devices).status();
@@ -220,6 +221,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  "The next unit may start when this much of the one in flight is left, however long; 0: off");
   app.add_option("--batch-min-share", config.batch_min_share,
                  "Share of compute time that batch work gets over any second; 0 turns the floor off");
+  app.add_option("--max-latency-share", config.max_latency_share,
+                 "Share of a device's time that latency requests may ask for while other work is there; the rest runs "
+                 "as standard, or is refused (--strict-class); 1: no ceiling");
   app.add_option("--trace-records", config.trace_records,
                  "Spans that /trace and `sluice trace` can hold, per device (80 bytes each); 0 turns them off");
   app.add_option("--gate", gate, "on, or off to measure what the gate is worth")->check(CLI::IsMember({"on", "off"}));

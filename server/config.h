@@ -50,6 +50,7 @@ struct ServerConfig {
   absl::Duration compute_window = absl::Microseconds(40);
   absl::Duration unit_handover = absl::Microseconds(45);
   double batch_min_share = 0.05;
+  double max_latency_share = 0.8;  ///< Of a device's time, for latency requests beside other work; 1: no ceiling.
   bool gate = true;
   int trace_records = 65536;  ///< Spans a device's timeline holds; 0: it never records.
   bool polling = true;        ///< Threads may poll where there are CPUs to spare (spin_budget.h).

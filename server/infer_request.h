@@ -61,7 +61,8 @@ struct InferResult {
 /// One inference request from acceptance to its answer. Purpose: owns everything the request needs; moves by unique_ptr
 /// from rpc through the queue to a request thread. Exactly one answer: Finish wins once, from any thread; later calls
 /// return false and do nothing. Destroying an unanswered request answers INTERNAL.
-/// Threads: built by one I/O thread; then read-only except Finish and the flags.
+/// Threads: built by one I/O thread; then read-only except Finish and the flags, and the class, which the backend may
+/// lower while it is submitted.
 class InferRequest {
  public:
   virtual ~InferRequest() = default;

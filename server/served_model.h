@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,15 @@ struct ClassRules {
   uint64_t priority_levels = 0;            ///< 0: v = 1 latency, 2 standard, 3 and above batch.
   uint64_t default_priority_level = 0;
   std::vector<RequestClass> allowed;  ///< Empty: all. Others are demoted to the nearest lower allowed class.
+
+  /// The nearest class below that is allowed; nothing when there is none.
+  std::optional<RequestClass> LowerAllowed(RequestClass request_class) const {
+    for (int lower = static_cast<int>(request_class) + 1; lower < kRequestClassCount; ++lower) {
+      const auto candidate = static_cast<RequestClass>(lower);
+      if (allowed.empty() || std::find(allowed.begin(), allowed.end(), candidate) != allowed.end()) return candidate;
+    }
+    return std::nullopt;
+  }
 };
 
 /// Queue policy of one class of one model (config.pbtxt; DESIGN.md 7).

@@ -64,6 +64,9 @@ class House {
   /// The request will be finished exactly once, at the latest when the house is destroyed.
   void Submit(std::shared_ptr<server::InferRequest> request);
 
+  /// An idle house whose threads poll takes CPUs from the others; off is for houses that wait for their turn.
+  void SetPolling(bool polls) { lanes_->SetPolling(polls); }
+
   gpu::Device& device() { return lanes_->device(); }
   const gpu::TransferTuning& transfer_tuning() const { return lanes_->transfer_tuning(); }
   gpu::Timeline& timeline() { return lanes_->timeline(); }

@@ -37,6 +37,9 @@ Ladder::Ladder(const Options& options) : options_(options), end_(clock_.Now() + 
 absl::StatusOr<Ladder::Home*> Ladder::HomeOf(const Rung& rung) {
   const std::string key = absl::StrCat(rung.window, rung.gate, rung.transfers);
   Home& home = homes_[key];
+  for (const auto& [other_key, other] : homes_) {
+    if (other.house != nullptr) other.house->SetPolling(other_key == key);
+  }
   if (home.house != nullptr) return &home;
   server::ServerConfig config = ConfigOf(rung, options_.server);
   config.queue_requests = kMostQueued;

@@ -46,6 +46,7 @@ class Ladder {
     std::map<std::pair<std::string, bool>, HouseModel> models;  ///< By name, and whether plans are uncut.
   };
 
+  /// The only one whose threads poll from now on.
   absl::StatusOr<Home*> HomeOf(const Rung& rung);
   absl::StatusOr<HouseModel> ModelOf(Home& home, const std::string& name, bool uncut);
   absl::StatusOr<PhaseSpec> MakePhase(Home& home, const CellSpec& cell, const Rung& rung);

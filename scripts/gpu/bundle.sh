@@ -11,7 +11,7 @@ out=build/gpu-bundle
 limit_bytes=$((60 * 1024 * 1024))
 # Program, and whether the bundle is of no use without it.
 programs=(sluice-server:needed sluice:needed conformance_cuda:optional kernels_cuda:optional overhead:optional pipeline:optional
-  plans:optional cupti_self_check:optional libsluice_cuda_device.so:optional libsluice_cupti_watch.so:optional
+  isolation:optional plans:optional cupti_self_check:optional libsluice_cuda_device.so:optional libsluice_cupti_watch.so:optional
   libsluice_cuda_trap.so:optional)
 # libc and the loader belong to the machine that runs it; CUDA's large libraries do too, and are found there at run.
 not_bundled='/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libcublas[^/]*|libcudnn[^/]*|libnvrtc[^/]*|libnvJitLink[^/]*|libcuda|libcupti)\.so'

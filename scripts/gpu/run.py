@@ -13,6 +13,7 @@ steps, in the order they run:
   parity       exported networks against ONNX Runtime
 of a run of its own, so only when named:
   torch        five networks, tuned, against PyTorch: outputs and graph replay (needs torch, torchvision, transformers)
+  isolation    the promise: R99 and W cell by cell, the ladder of mechanisms, PyTorch beside them
   networks     ResNet-50 beside batches of ResNet-50 and BERT, time until ready, memory (needs the same)
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
@@ -93,13 +94,13 @@ STEPS = {
     "copies": (script("copies.py"), 90), "overhead": (script("overhead.py"), 120),
     "pipeline": (script("pipeline.py"), 200), "cupti": (script("cupti.py"), 150),
     "trap": (script("trap.py"), 90), "torch": (script("torch_peer.py"), 560),
-    "networks": (script("networks.py"), 400),
+    "networks": (script("networks.py"), 400), "isolation": (script("isolation.py"), 590),
 }
 # Minutes on its own, and packages that the others do not need.
-ONLY_WHEN_NAMED = ("torch", "networks")
+ONLY_WHEN_NAMED = ("torch", "networks", "isolation")
 # Suites run with this environment and no Python in between.
 BARE = ("conformance", "kernels", "memcheck", "racecheck")
-NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap")
+NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap", "isolation")
 
 
 def show_machine(machine, programs):
@@ -176,7 +177,7 @@ def generate_models(machine, arguments):
     begin = time.monotonic()
     command = ["bash", str(machines.ROOT / "scripts" / "generate_gpu_models.sh"), str(machine.repository)]
     command += ["--small"] if arguments.small_models else []
-    command += ["--pipeline"] if "pipeline" in arguments.steps else []
+    command += [f"--{step}" for step in ("pipeline", "isolation") if step in arguments.steps]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
                    env=dict(os.environ, PYTHON=sys.executable))
     print(f"models generated in {time.monotonic() - begin:.0f} s", flush=True)

@@ -57,9 +57,15 @@ metrics::Phase PhaseOf(scheduler::RequestPlace place) {
 
 }  // namespace
 
-DeviceLanes::DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock,
-                         metrics::Metrics& metrics)
-    : device_(std::move(device)), device_index_(device_index), clock_(clock), metrics_(metrics) {}
+DeviceLanes::DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const ServerConfig& config,
+                         const Clock& clock, metrics::Metrics& metrics)
+    : device_(std::move(device)),
+      device_index_(device_index),
+      clock_(clock),
+      metrics_(metrics),
+      slot_wait_(config.slot_wait),
+      strict_class_(config.strict_class),
+      latency_share_(config.max_latency_share) {}
 
 absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr<gpu::Device> device,
                                                                  size_t device_index, const ServerConfig& config,
@@ -67,9 +73,8 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
                                                                  scheduler::ExpiryThread& expiry,
                                                                  std::shared_ptr<ResponsePool> responses,
                                                                  const SpinBudget& spin) {
-  std::unique_ptr<DeviceLanes> lanes(new DeviceLanes(std::move(device), device_index, clock, metrics));
+  std::unique_ptr<DeviceLanes> lanes(new DeviceLanes(std::move(device), device_index, config, clock, metrics));
   lanes->responses_ = std::move(responses);
-  lanes->slot_wait_ = config.slot_wait;
   lanes->timeline_ = std::make_unique<gpu::Timeline>(static_cast<size_t>(config.trace_records), clock);
   SLUICE_ASSIGN_OR_RETURN(lanes->transfer_tuning_, TuneTransfers(*lanes->device_, config, clock));
   lanes->gate_ = std::make_unique<gpu::Gate>(gpu::GateOptions{.compute_window = config.compute_window,
@@ -209,31 +214,63 @@ absl::Duration DeviceLanes::PredictedDelay(RequestClass request_class) const {
   return lanes_[Index(request_class)].queue->PredictedDelay();
 }
 
+bool DeviceLanes::AdmitToLatencyClass(InferRequest& request, absl::Duration predicted, QueuedInfer& queued) {
+  const Time now = clock_.Now();
+  if (latency_share_.TryTake(predicted, now)) {
+    queued.latency_share = predicted;
+    return true;
+  }
+  // The ceiling is there for others; alone, the class may have everything.
+  if (!others_.Contended(now)) return true;
+  const std::optional<RequestClass> lower = request.model->class_rules.LowerAllowed(RequestClass::kLatency);
+  if (lower.has_value() && !strict_class_) {
+    request.request_class = *lower;
+    queued.demoted = true;
+    return true;
+  }
+  metrics_.OnRejected(RequestClass::kLatency, metrics::RejectReason::kLatencyShare);
+  absl::Status status = absl::UnavailableError(
+      absl::StrCat("class latency has asked for more than its share of ", device_->info().name,
+                   " (--max-latency-share) while other work is there, and ",
+                   lower.has_value() ? "--strict-class refuses a lower class" : "the model allows no lower class"));
+  AddRetryHint(scheduler::LatencyShare::kAhead, status);
+  request.Finish(std::move(status));
+  return false;
+}
+
 void DeviceLanes::Submit(std::shared_ptr<InferRequest> request) {
-  const RequestClass request_class = request->request_class;
   const std::shared_ptr<const ExecutableModel> model = FindModel(request->model->id);
   if (model == nullptr) {
-    metrics_.OnRejected(request_class, metrics::RejectReason::kUnknownModel);
+    metrics_.OnRejected(request->request_class, metrics::RejectReason::kUnknownModel);
     request->Finish(absl::UnavailableError(absl::StrCat("model '", request->model->name, "' is not on this device")));
     return;
   }
   request->device_index = device_index_;
+  QueuedInfer queued{.request = request, .token = {}};
+  if (request->request_class == RequestClass::kLatency &&
+      !AdmitToLatencyClass(
+          *request, model->instance->PredictedCompute(request->shape_bucket, request->rows, RequestClass::kLatency),
+          queued)) {
+    return;
+  }
+  const RequestClass request_class = request->request_class;
   const size_t response_bytes = PooledResponseBytes(*model->instance, *request);
   if (response_bytes > responses_->limit(request_class)) {
     metrics_.OnRejected(request_class, metrics::RejectReason::kNoMemory);
+    latency_share_.GiveBack(queued.latency_share);
     request->Finish(absl::ResourceExhaustedError(
         absl::StrCat("the response would take ", response_bytes, " bytes of response memory, more than class ",
                      RequestClassName(request_class), " may ever hold (", responses_->limit(request_class),
                      " of --response-pool-bytes); ask for a smaller batch or fewer outputs")));
     return;
   }
-  QueuedInfer queued{.request = request, .token = {}};
   if (request_class == RequestClass::kLatency) {
     // Announced before it is queued, so that batch work drains while the request is still being prepared.
     const Time now = clock_.Now();
     queued.token = gate_->Announce(now, now + model->instance->copy_in_time().value());
   } else {
     neighbours_.Enter();
+    if (!queued.demoted) others_.Enter();
   }
   scheduler::QueuedRequest facts;
   facts.id = request->id;
@@ -294,8 +331,15 @@ void DeviceLanes::CountStarted(const QueuedInfer& queued) {
 }
 
 void DeviceLanes::Leave(const QueuedInfer& queued) {
+  latency_share_.GiveBack(queued.latency_share);
   if (queued.token) gate_->Release(queued.token, /*entered_device=*/false);
-  if (queued.request->request_class != RequestClass::kLatency) neighbours_.Leave(clock_.Now());
+  if (queued.request->request_class != RequestClass::kLatency) LeaveNeighbours(queued);
+}
+
+void DeviceLanes::LeaveNeighbours(const QueuedInfer& queued) {
+  const Time now = clock_.Now();
+  neighbours_.Leave(now);
+  if (!queued.demoted) others_.Leave(now);
 }
 
 void DeviceLanes::RunRequestThread(RequestClass request_class, bool polls) {
@@ -316,11 +360,20 @@ void DeviceLanes::RunRequestThread(RequestClass request_class, bool polls) {
     Record(*model, request_class, outcome);
     const auto measured = outcome.status.ok() ? std::optional(outcome.device_time) : std::nullopt;
     const std::vector<QueuedInfer> unanswered = state.queue->OnCompleted(execution->pick.execution, measured);
-    if (request_class != RequestClass::kLatency) {
-      for (size_t i = 0; i < execution->requests.size(); ++i) neighbours_.Leave(clock_.Now());
+    if (request_class == RequestClass::kLatency) {
+      GiveBackMerged(*execution, outcome);
+    } else {
+      for (const QueuedInfer& queued : execution->requests) LeaveNeighbours(queued);
     }
     Answer(*execution, unanswered, outcome, device_end);
   }
+}
+
+void DeviceLanes::GiveBackMerged(const InferQueue::Execution& execution, const ExecutionOutcome& outcome) {
+  absl::Duration taken;
+  for (const QueuedInfer& queued : execution.requests) taken += queued.latency_share;
+  // Less than the parts alone. Nothing ran when the profile is not there.
+  latency_share_.GiveBack(std::max(taken - outcome.profile, absl::ZeroDuration()));
 }
 
 void DeviceLanes::Answer(const InferQueue::Execution& execution, const std::vector<QueuedInfer>& unanswered,
@@ -369,6 +422,10 @@ void DeviceLanes::Record(const ExecutableModel& model, RequestClass request_clas
     model.instance->copy_in_time().Add(timings.copy_in + timings.h2d);
     model.metrics->ObserveInterference(static_cast<int>(device_index_), timings.compute, outcome.profile);
   }
+}
+
+void DeviceLanes::SetPolling(bool polls) {
+  for (LaneState& state : lanes_) state.queue->SetPolling(polls);
 }
 
 void DeviceLanes::Drain() {
@@ -429,6 +486,7 @@ void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
   add(Reading::kGateOwedGrants, static_cast<double>(gate.owed_grants));
   add(Reading::kGateLapsedTokens, static_cast<double>(gate.lapsed_tokens));
   add(Reading::kGateUntracked, static_cast<double>(gate.untracked_tokens));
+  add(Reading::kLatencyShareUsed, latency_share_.Used(clock_.Now()));
   if (!device_->info().unified_memory) {
     add(Reading::kTransferChunkBytes, static_cast<double>(transfer_tuning_.chunk_bytes));
     add(Reading::kTransferWindow, transfer_tuning_.copy_window);

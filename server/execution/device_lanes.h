@@ -32,6 +32,7 @@
 #include "server/response_pool.h"
 #include "server/scheduler/class_queue.h"
 #include "server/scheduler/expiry.h"
+#include "server/scheduler/latency_share.h"
 #include "server/spin_budget.h"
 
 namespace sluice::server {
@@ -80,6 +81,10 @@ class DeviceLanes {
   /// Appends what metrics ask for at a scrape.
   void Read(std::vector<metrics::ReadingSample>& samples);
 
+  /// Whether request threads that may poll for work do. Off: several of these can be in one process without taking each
+  /// other's CPUs, as long as only one has work.
+  void SetPolling(bool polls);
+
   /// Refuses new requests from now on; what was admitted runs.
   void Drain();
   /// True when nothing waits and nothing executes.
@@ -100,7 +105,8 @@ class DeviceLanes {
     std::vector<Thread> threads;
   };
 
-  DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const Clock& clock, metrics::Metrics& metrics);
+  DeviceLanes(std::unique_ptr<gpu::Device> device, size_t device_index, const ServerConfig& config, const Clock& clock,
+              metrics::Metrics& metrics);
   static size_t Index(RequestClass request_class) { return static_cast<size_t>(request_class); }
   absl::Status CreateLanes(const ServerConfig& config, scheduler::ExpiryThread& expiry, const SpinBudget& spin);
   int ThreadCount(RequestClass request_class) const {
@@ -111,9 +117,14 @@ class DeviceLanes {
   void StartThreads(const SpinBudget& spin);
   void RunRequestThread(RequestClass request_class, bool polls);
   void Expire(RequestClass request_class, Time now);
+  /// Takes what a latency request needs of the class's share. Without room, and with other work there, it is given a
+  /// lower class; false when it has been refused instead.
+  bool AdmitToLatencyClass(InferRequest& request, absl::Duration predicted, QueuedInfer& queued);
   void AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place, absl::Status status);
   void CountStarted(const QueuedInfer& queued);
   void Leave(const QueuedInfer& queued);
+  void LeaveNeighbours(const QueuedInfer& queued);
+  void GiveBackMerged(const InferQueue::Execution& execution, const ExecutionOutcome& outcome);
   void Answer(const InferQueue::Execution& execution, const std::vector<QueuedInfer>& unanswered,
               ExecutionOutcome& outcome, Time device_end);
   void ReadClasses(std::vector<metrics::ReadingSample>& samples);
@@ -133,6 +144,7 @@ class DeviceLanes {
   absl::Duration slot_wait_;
   scheduler::ExpiryThread* expiry_ = nullptr;
   size_t queue_limit_ = 0;
+  bool strict_class_ = false;
   gpu::TransferTuning transfer_tuning_;
   bool latency_polls_ = false;  ///< Every latency thread polls while its work is on the device.
   int request_threads_ = 0;
@@ -144,7 +156,9 @@ class DeviceLanes {
   absl::flat_hash_map<ModelId, std::shared_ptr<const ExecutableModel>> models_ ABSL_GUARDED_BY(models_mutex_);
 
   // Self-synchronised.
+  scheduler::LatencyShare latency_share_;
   metrics::NeighbourActivity neighbours_;
+  metrics::NeighbourActivity others_;  ///< The same without demoted requests, which must not demote more of their kind.
   std::atomic<bool> stopped_ = false;
 
   std::array<LaneState, kRequestClassCount> lanes_;  // threads last

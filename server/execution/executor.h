@@ -29,6 +29,8 @@ struct ExecutableModel {
 struct QueuedInfer {
   std::shared_ptr<InferRequest> request;
   gpu::GateToken token;
+  absl::Duration latency_share = {};  ///< Taken of LatencyShare.
+  bool demoted = false;               ///< It asked for the latency class, which had no room.
 };
 
 /// The outcome of one execution. `results` has one entry per request, in order, when `status` is OK.

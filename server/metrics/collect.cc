@@ -130,6 +130,9 @@ void CollectOutcomes(const ServerCells& cells, std::vector<Family>& families) {
   const auto phase = [](size_t i) { return PhaseName(static_cast<Phase>(i)); };
   CollectByClass("sluice_rejected_total", "Requests turned away before they were queued.", "reason", cells.rejected,
                  kRejectReasonCount, reason, families);
+  const auto demotion = [](size_t i) { return DemotionReasonName(static_cast<DemotionReason>(i)); };
+  CollectByClass("sluice_demoted_total", "Requests that ran in another class than the one they asked for, by that one.",
+                 "reason", cells.demoted, kDemotionReasonCount, demotion, families);
   CollectByClass("sluice_expired_total", "Requests whose deadline or queue limit passed.", "at", cells.expired,
                  kPhaseCount, phase, families);
   CollectByClass("sluice_cancelled_total", "Requests whose client went away.", "at", cells.cancelled, kPhaseCount,

@@ -54,6 +54,7 @@ enum class Reading : uint8_t {
   kGateOwedGrants,          ///< device
   kGateLapsedTokens,        ///< device
   kGateUntracked,           ///< device
+  kLatencyShareUsed,        ///< device
   kTransferChunkBytes,      ///< device; only where copies are real, like the next two
   kTransferWindow,          ///< device
   kTransferKernelBytes,     ///< device
@@ -70,7 +71,7 @@ enum class Reading : uint8_t {
   kResponsePoolWaits,       ///< class
   kResponsePoolTimeouts,    ///< class
 };
-inline constexpr size_t kReadingCount = 35;
+inline constexpr size_t kReadingCount = 36;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {

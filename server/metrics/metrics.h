@@ -74,6 +74,10 @@ class Metrics {
   void OnRejected(std::optional<RequestClass> request_class, RejectReason reason) {
     cells_.rejected.Add(ClassIndex(request_class) * kRejectReasonCount + static_cast<size_t>(reason), 1);
   }
+  /// Counted by the class it asked for.
+  void OnDemoted(RequestClass wished, DemotionReason reason) {
+    cells_.demoted.Add(ClassIndex(wished) * kDemotionReasonCount + static_cast<size_t>(reason), 1);
+  }
   void OnExpired(std::optional<RequestClass> request_class, Phase at) {
     cells_.expired.Add(ClassIndex(request_class) * kPhaseCount + static_cast<size_t>(at), 1);
   }

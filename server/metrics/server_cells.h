@@ -49,6 +49,7 @@ struct ServerCells {
   const std::vector<std::string> devices;
   std::vector<OnFirstUse<StageCells>> stages;
   StripedCounters rejected{kClassLabelCount * kRejectReasonCount};
+  StripedCounters demoted{kClassLabelCount * kDemotionReasonCount};
   StripedCounters expired{kClassLabelCount * kPhaseCount};
   StripedCounters cancelled{kClassLabelCount * kPhaseCount};
   StripedCounters clock_errors{1};

@@ -10,8 +10,9 @@ namespace {
 constexpr std::array<absl::string_view, kStageCount> kStageNames = {"queue",   "copy_in", "h2d",    "gpu_wait",
                                                                     "compute", "d2h",     "respond"};
 constexpr std::array<absl::string_view, kRejectReasonCount> kRejectReasonNames = {
-    "queue_full",      "queue_bytes", "deadline",    "invalid",  "unknown_model",
-    "model_not_ready", "draining",    "device_lost", "no_memory"};
+    "queue_full",      "queue_bytes", "deadline",    "invalid",   "unknown_model",
+    "model_not_ready", "draining",    "device_lost", "no_memory", "latency_share"};
+constexpr std::array<absl::string_view, kDemotionReasonCount> kDemotionReasonNames = {"not_allowed", "latency_share"};
 constexpr std::array<absl::string_view, kPhaseCount> kPhaseNames = {"admit", "queue", "executing"};
 constexpr std::array<absl::string_view, kFailureReasonCount> kFailureReasonNames = {"REJECTED", "CANCELED", "BACKEND",
                                                                                     "OTHER"};
@@ -26,6 +27,9 @@ constexpr std::array<absl::string_view, kStatusCodeCount> kCodeNames = {
 
 absl::string_view StageName(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
 absl::string_view RejectReasonName(RejectReason reason) { return kRejectReasonNames[static_cast<size_t>(reason)]; }
+absl::string_view DemotionReasonName(DemotionReason reason) {
+  return kDemotionReasonNames[static_cast<size_t>(reason)];
+}
 absl::string_view PhaseName(Phase phase) { return kPhaseNames[static_cast<size_t>(phase)]; }
 absl::string_view FailureReasonName(FailureReason reason) { return kFailureReasonNames[static_cast<size_t>(reason)]; }
 

@@ -28,9 +28,14 @@ enum class RejectReason : uint8_t {
   kModelNotReady,
   kDraining,
   kDeviceLost,
-  kNoMemory
+  kNoMemory,
+  kLatencyShare
 };
-inline constexpr size_t kRejectReasonCount = 9;
+inline constexpr size_t kRejectReasonCount = 10;
+
+/// Why a request runs in another class than the one it asked for.
+enum class DemotionReason : uint8_t { kNotAllowed, kLatencyShare };
+inline constexpr size_t kDemotionReasonCount = 2;
 
 /// How far a request had come when it expired or was cancelled.
 enum class Phase : uint8_t { kAdmit, kQueue, kExecuting };
@@ -46,6 +51,7 @@ inline constexpr size_t kClassLabelCount = kRequestClassCount + 1;
 
 absl::string_view StageName(Stage stage);
 absl::string_view RejectReasonName(RejectReason reason);
+absl::string_view DemotionReasonName(DemotionReason reason);
 absl::string_view PhaseName(Phase phase);
 absl::string_view FailureReasonName(FailureReason reason);
 FailureReason FailureReasonOf(absl::StatusCode code);

@@ -199,7 +199,8 @@ bool InferCall::Finish(absl::StatusOr<server::InferResult> result) {
   }
   answer.model = model.get();
   answer.request_class = request_class;
-  answer.demoted = conversion_.decision.demoted();
+  answer.wished_class = conversion_.decision.wished;
+  answer.over_latency_share = request_class != conversion_.decision.used;
   answer.submitted = accepted_;
   answer.device_index = device_index;
   answer.code = status.code();

@@ -19,7 +19,8 @@ struct AnsweredCall {
   /// not become a label).
   const server::ServedModel* model = nullptr;
   RequestClass request_class = RequestClass::kStandard;  ///< Standard when the request was refused before it had one.
-  bool demoted = false;                                  ///< The model does not allow the class the request wished.
+  RequestClass wished_class = RequestClass::kStandard;   ///< What it asked for; as request_class unless demoted.
+  bool over_latency_share = false;                       ///< The backend demoted it, not the model's allowed classes.
   bool submitted = false;                                ///< The backend had the request; false: refused by rpc.
   size_t device_index = 0;                               ///< The backend's choice, when submitted.
   absl::StatusCode code = absl::StatusCode::kOk;

@@ -111,6 +111,15 @@ class ClassQueue {
     }
     changed_.NotifyAll();
   }
+  /// Whether a Take that may poll does, from now on; those that wait go on in the other way.
+  void SetPolling(bool may_poll) {
+    {
+      MutexLock lock(mutex_);
+      may_poll_ = may_poll;
+      Changed();
+    }
+    changed_.NotifyAll();
+  }
   /// Ends every Take and empties the queue; returns what waited, to be answered. Executions that run still end with
   /// OnCompleted. Idempotent: the second time nothing is left.
   std::vector<Request> Stop();
@@ -163,6 +172,7 @@ class ClassQueue {
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<RequestId, Request> requests_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool may_poll_ ABSL_GUARDED_BY(mutex_) = true;
   std::atomic<uint64_t> changes_ = 0;  ///< Raised under the lock with every change that changed_ stands for.
   std::atomic<int> polling_ = 0;       ///< Threads in Poll.
 };
@@ -197,6 +207,7 @@ std::optional<typename ClassQueue<Request>::Execution> ClassQueue<Request>::Take
     bool more_waits = false;
     Time poke = Time::Infinite();
     uint64_t seen = 0;
+    bool may_poll = true;
     Time until;
     {
       MutexLock lock(mutex_);
@@ -219,12 +230,13 @@ std::optional<typename ClassQueue<Request>::Execution> ClassQueue<Request>::Take
       const Time next = core_.NextPick();
       until = next.is_infinite() ? next : wait_clock.Now() + (next - now);
       seen = changes_.load(std::memory_order_relaxed);
+      may_poll = may_poll_;
     }
     if (!poke.is_infinite() && expiry_thread_ != nullptr) expiry_thread_->Poke(poke);
     // Whoever leaves with work hands the watch over what still waits to another thread.
     if (more_waits) changed_.NotifyOne();
     if (picked) return execution;
-    polls ? Poll(seen, until) : Sleep(seen, until);
+    polls && may_poll ? Poll(seen, until) : Sleep(seen, until);
   }
 }
 

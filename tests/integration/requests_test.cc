@@ -17,6 +17,8 @@ namespace sluice::testing {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 /// Rows for an execution that takes long enough to be met in mid-flight, on any machine.
@@ -174,6 +176,59 @@ TEST_F(ServerTest, LatencyRequestOvertakesBatchWork) {
   EXPECT_FALSE(batch.back()->Done());
   for (auto& call : batch) EXPECT_TRUE(call->Wait().ok());
   EXPECT_EQ(Metric("sluice_request_duration_seconds_count", {"class=\"latency\"", "contended=\"true\""}), 1);
+}
+
+/// The class that answered.
+std::string UsedClass(const PendingCall& call) {
+  const auto& parameters = call.response().parameters();
+  const auto found = parameters.find("sluice_class");
+  return found == parameters.end() ? "" : found->second.string_param();
+}
+
+TEST_F(ServerTest, LatencyRequestsOverTheirShareRunAsStandardBesideOtherWork) {
+  server::ServerConfig config = SmallConfig();
+  config.max_latency_share = 0.01;  // So each of these takes seconds of the share.
+  Start(config);
+  const auto latency_pair = [&] {
+    std::vector<std::string> classes;
+    auto first = Begin(kLongRows, RequestClass::kLatency);
+    auto second = Begin(kLongRows, RequestClass::kLatency);
+    for (const auto& call : {first.get(), second.get()}) {
+      EXPECT_TRUE(call->Wait().ok());
+      classes.push_back(UsedClass(*call));
+    }
+    return classes;
+  };
+  EXPECT_THAT(latency_pair(), Each("latency"));  // Nobody else is there.
+  auto batch = Begin(kLongRows, RequestClass::kBatch);
+  AwaitExecuting(1);
+  EXPECT_THAT(latency_pair(), Contains("standard"));
+  EXPECT_TRUE(batch->Wait().ok());
+  EXPECT_GE(Metric("sluice_demoted_total", {"class=\"latency\"", "reason=\"latency_share\""}), 1);
+  EXPECT_EQ(Metric("sluice_rejected_total", {"reason=\"latency_share\""}), 0);
+}
+
+TEST_F(ServerTest, StrictClassRefusesWhatIsOverTheLatencyShare) {
+  server::ServerConfig config = SmallConfig();
+  config.max_latency_share = 0.01;
+  config.strict_class = true;
+  Start(config);
+  auto batch = Begin(kLongRows, RequestClass::kBatch);
+  AwaitExecuting(1);
+  auto first = Begin(kLongRows, RequestClass::kLatency);
+  auto second = Begin(kLongRows, RequestClass::kLatency);
+  int refused = 0;
+  for (PendingCall* call : {first.get(), second.get()}) {
+    const grpc::Status status = call->Wait();
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(status.error_message(), HasSubstr("--max-latency-share"));
+    EXPECT_EQ(call->context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
+  }
+  EXPECT_EQ(refused, 1);
+  EXPECT_TRUE(batch->Wait().ok());
+  EXPECT_EQ(Metric("sluice_rejected_total", {"class=\"latency\"", "reason=\"latency_share\""}), 1);
 }
 
 TEST_F(ServerTest, WaitingRequestsMergeIntoOneExecution) {

@@ -176,6 +176,23 @@ TEST_F(ClassQueueTest, StopWakesEveryTaker) {
   EXPECT_EQ(ended.load(), 4);
 }
 
+TEST_F(ClassQueueTest, ATakerThatMayPollNoMoreIsStillWoken) {
+  // Goal: polling is turned off and on under takers without losing a request. Method: each request is submitted right
+  // after a change; one taker takes them all.
+  Queue queue({}, clock_, nullptr);
+  Add(queue, /*max_concurrent_executions=*/100);
+  constexpr int kRequests = 100;
+  Thread taker("taker", [&] {
+    for (int i = 0; i < kRequests; ++i) EXPECT_TRUE(queue.Take(/*polls=*/true).has_value());
+  });
+  std::vector<ItemHandle> submitted;
+  for (int i = 0; i < kRequests; ++i) {
+    queue.SetPolling(i % 2 == 1);
+    submitted.push_back(Submit(queue, static_cast<uint64_t>(i + 1)));
+  }
+  taker.Join();
+}
+
 TEST_F(ClassQueueTest, APollingTakerHandsTheWatchOver) {
   // Goal: a request that nobody was woken for, since a thread polled, is not forgotten when that thread leaves with
   // another one. Method: one taker polls, one sleeps, neither completes what it took; both requests must be taken.
