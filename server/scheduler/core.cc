@@ -73,13 +73,15 @@ absl::Duration SchedulerCore::PredictedShare(const QueuedRequest& request, const
 bool SchedulerCore::MeetsDeadline(const QueuedRequest& request, const Model& model, Time now,
                                   const Prediction& prediction) const {
   if (request.deadline.is_infinite()) return true;
+  const int free_count = options_.max_concurrent_executions - static_cast<int>(executions_.size());
   const absl::Duration own = std::max(model.times.Predict(request.rows), prediction.execution);
-  const absl::Duration latest_start = (request.deadline - now) - own - prediction.wait;
+  absl::Duration left = request.deadline - now;
+  if (free_count <= 0 || queued_ > 0) left /= kWaitHeadroom;
+  const absl::Duration latest_start = left - own - prediction.wait;
   if (latest_start < absl::ZeroDuration()) return false;
 
   // How much work can run before the latest start, beside what executes now; an execution over its predicted time is
   // taken to end at once.
-  const int free_count = options_.max_concurrent_executions - static_cast<int>(executions_.size());
   absl::Duration capacity = latest_start * std::max(free_count, 0);
   bool can_start = free_count > 0;
   for (const auto& [id, execution] : executions_) {
@@ -261,6 +263,10 @@ std::vector<RequestId> SchedulerCore::OnCompleted(ExecutionId execution, Time no
   }
   executing_requests_ -= it->second.requests.size();
   const auto model = models_.find(it->second.model);
+  // Cut short because nobody waits for it any more: it takes at least as long as it ran. If only those counted that end
+  // in time, a prediction that is too low would never be corrected once it makes all of them late.
+  const absl::Duration ran = now - it->second.started;
+  if (!measured.has_value() && unanswered.empty() && ran > it->second.predicted) measured = ran;
   if (measured.has_value()) model->second.times.Add(it->second.rows, *measured, now);
   --model->second.executions;
   if (model->second.removed && model->second.executions == 0) models_.erase(model);

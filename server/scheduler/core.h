@@ -39,6 +39,9 @@ class SchedulerCore {
   static constexpr size_t kMaxMergedRequests = 256;
   /// A request that waits for company is let go this long before waiting would make it late: the resolution of expiry.
   static constexpr absl::Duration kHoldMargin = absl::Milliseconds(5);
+  /// A deadline must leave this many times the predicted time to a request that has to wait. With none to spare every
+  /// request that waits would be just in time, and one execution a little longer than predicted make all of them late.
+  static constexpr double kWaitHeadroom = 1.2;
   /// Takes response memory, or says that there is none; called once for an execution that starts.
   using Reserve = absl::FunctionRef<bool(size_t size_bytes)>;
 
@@ -58,7 +61,8 @@ class SchedulerCore {
     return PickNext(now, [](size_t) { return true; });
   }
 
-  /// An execution is over. `measured` (nothing when it failed or was cut short) corrects the predictions. Returns its
+  /// An execution is over. `measured` (nothing when it failed or was cut short) corrects the predictions; so does the
+  /// time of one that was cut short because all its requests had left, if it ran for longer than predicted. Returns its
   /// requests that neither Cancel nor Expire has reported; empty for an unknown id.
   std::vector<RequestId> OnCompleted(ExecutionId execution, Time now, std::optional<absl::Duration> measured);
 
