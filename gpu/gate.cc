@@ -326,8 +326,10 @@ Grant Gate::TryGrant(Engine engine, RequestClass request_class, absl::Duration p
     if (!batch || engine_state.batch_in_flight.load(std::memory_order_relaxed) > 0) return Refuse(kNever);
     HoldBack(engine_state);
     if (!verdict.floor.owed) return Refuse(verdict.floor.owed_at_ns);
-    // Standard threads ask the moment their own work completes and would win the room every time.
-    engine_state.turn_until_ns.store(SaturatingAdd(now_ns, owed_wait_ns_), std::memory_order_release);
+    // Standard threads ask the moment their own work completes and would win the room every time. The turn outlasts
+    // what is in flight, which may be a unit longer than the wait.
+    const auto in_flight_ns = static_cast<int64_t>(engine_state.in_flight.load(std::memory_order_acquire) & kTimeMask);
+    engine_state.turn_until_ns.store(SaturatingAdd(now_ns + in_flight_ns, owed_wait_ns_), std::memory_order_release);
     return Refuse(kNever);
   }
   RaiseTo(engine_state.newest_grant_ns, now_ns);
