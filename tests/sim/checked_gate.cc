@@ -3,6 +3,7 @@
 #include "tests/sim/checked_gate.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace sluice::sim {
 namespace {
@@ -32,8 +33,9 @@ absl::Duration SlidingSecond::Sum(Time now) {
   return sum_;
 }
 
-CheckedGate::CheckedGate(const gpu::GateOptions& options, bool latency_capable, const EventLoop& loop, Failure& failure)
-    : options_(options), latency_capable_(latency_capable), loop_(loop), failure_(failure), gate_(options) {
+CheckedGate::CheckedGate(const gpu::GateOptions& options, bool latency_capable, Plant plant, const EventLoop& loop,
+                         Failure& failure)
+    : options_(options), latency_capable_(latency_capable), loop_(loop), failure_(failure), gate_(options, plant) {
   gate_.SetLatencyCapable(latency_capable);
 }
 
@@ -54,7 +56,7 @@ gpu::GateToken CheckedGate::Announce(Time ready_at) {
 
 void CheckedGate::Reannounce(gpu::GateToken token, Time ready_at) {
   gate_.Reannounce(token, ready_at);
-  if (token) tokens_.at(token.value).ready_at = ready_at;
+  if (token) tokens_.at(token.value) = Token{ready_at};
 }
 
 void CheckedGate::EnterDevice(gpu::GateToken token) {
@@ -65,7 +67,7 @@ void CheckedGate::EnterDevice(gpu::GateToken token) {
 }
 
 void CheckedGate::Release(gpu::GateToken token, bool entered_device) {
-  gate_.Release(token, entered_device);
+  gate_.Release(token, entered_device, loop_.now());
   if (entered_device) --on_device_;
   if (token) tokens_.erase(token.value);
   if (gate_.latency_on_device() != on_device_) failure_.Report(loop_.now(), "wrong count of requests on the device");
@@ -78,6 +80,15 @@ Time CheckedGate::EarliestReady() const {
     if (!token.entered && !lapsed) earliest = std::min(earliest, token.ready_at);
   }
   return earliest;
+}
+
+/// The gate notices that a token has lapsed when it is next asked for a grant.
+void CheckedGate::CountLapsed() {
+  for (auto& [value, token] : tokens_) {
+    if (token.entered || token.counted_as_lapsed || token.ready_at + options_.compute_window > loop_.now()) continue;
+    token.counted_as_lapsed = true;
+    ++counted_.lapsed_tokens;
+  }
 }
 
 bool CheckedGate::HasRoom(gpu::Engine engine, absl::Duration cost) const {
@@ -94,6 +105,8 @@ bool CheckedGate::HasRoom(gpu::Engine engine, absl::Duration cost) const {
 gpu::Grant CheckedGate::TryGrant(gpu::Engine engine, RequestClass request_class, absl::Duration predicted) {
   const Time now = loop_.now();
   const absl::Duration cost = std::max(predicted, kLeastCost);
+  CountLapsed();
+  NoteLongUnit();
   const bool blocked = on_device_ > 0 || now + books(engine).in_flight + cost > EarliestReady();
   const gpu::Grant grant = gate_.TryGrant(engine, request_class, predicted, now);
   const bool batch = request_class == RequestClass::kBatch;
@@ -156,6 +169,7 @@ void CheckedGate::CheckRefused(gpu::Engine engine, RequestClass request_class, a
 
 void CheckedGate::NoteBatchAnswer(gpu::Engine engine, absl::Duration cost, bool granted, bool held_back) {
   if (engine != gpu::Engine::kCompute) return;
+  longest_asked_batch_unit_ = std::max(longest_asked_batch_unit_, cost);
   const Time now = loop_.now();
   EngineBooks& engine_books = books(engine);
   if (!engine_books.held_since.is_infinite()) {
@@ -170,6 +184,12 @@ void CheckedGate::NoteBatchAnswer(gpu::Engine engine, absl::Duration cost, bool 
   CheckFloor();
 }
 
+void CheckedGate::NoteLongUnit() {
+  const EngineBooks& compute = books(gpu::Engine::kCompute);
+  if (compute.in_flight_count == 0 || !batch_pending_) return;
+  if (loop_.now() - std::max(compute.newest_grant, compute.last_completion) > kLongUnit) pending_since_ = loop_.now();
+}
+
 void CheckedGate::CheckFloor() {
   const Time now = loop_.now();
   if (now < next_floor_check_ || now - pending_since_ < absl::Milliseconds(1'020)) return;
@@ -177,7 +197,7 @@ void CheckedGate::CheckFloor() {
   // A unit may wait max_owed_wait for a quiet moment and as long again for room; the unit being saved up for is not
   // paid yet; what is in flight is charged as predicted.
   const absl::Duration tolerance = options_.batch_min_share * (options_.max_owed_wait * 2 + SlidingSecond::kStep * 2) +
-                                   longest_batch_unit_ * 2 + window();
+                                   longest_asked_batch_unit_ * 2 + window();
   const absl::Duration owed = held_.Sum(now) * options_.batch_min_share;
   if (batch_got_.Sum(now) + tolerance < owed) {
     failure_.Report(now, "batch got ", absl::FormatDuration(batch_got_.Sum(now)),
@@ -188,6 +208,7 @@ void CheckedGate::CheckFloor() {
 void CheckedGate::Complete(gpu::Engine engine, RequestClass request_class, absl::Duration predicted,
                            absl::Duration measured) {
   gate_.Complete(engine, request_class, predicted, measured, loop_.now());
+  NoteLongUnit();
   EngineBooks& engine_books = books(engine);
   const absl::Duration cost = std::max(predicted, kLeastCost);
   engine_books.in_flight -= cost;
@@ -225,11 +246,28 @@ void CheckedGate::CheckAtEnd() {
   }
   const gpu::GateCounters counters = gate_.counters();
   if (counters.granted != counted_.granted || counters.refused != counted_.refused ||
-      counters.owed_grants != counted_.owed_grants || counters.untracked_tokens != counted_.untracked_tokens) {
+      counters.owed_grants != counted_.owed_grants || counters.untracked_tokens != counted_.untracked_tokens ||
+      counters.lapsed_tokens != counted_.lapsed_tokens) {
     failure_.Report(now, "the gate's counters differ from what was seen: granted ", counters.granted, " ",
                     counted_.granted, ", refused ", counters.refused, " ", counted_.refused, ", owed ",
-                    counters.owed_grants, " ", counted_.owed_grants);
+                    counters.owed_grants, " ", counted_.owed_grants, ", lapsed ", counters.lapsed_tokens, " ",
+                    counted_.lapsed_tokens);
   }
+  CheckPlaces();
+}
+
+/// A place that was not given back shows when all are taken.
+void CheckedGate::CheckPlaces() {
+  std::vector<gpu::GateToken> tokens;
+  while (tokens.size() < gpu::Gate::kMaxTokens) {
+    const gpu::GateToken token = gate_.Announce(loop_.now(), Time::Infinite());
+    if (!token) break;
+    tokens.push_back(token);
+  }
+  if (tokens.size() < gpu::Gate::kMaxTokens) {
+    failure_.Report(loop_.now(), gpu::Gate::kMaxTokens - tokens.size(), " places for tokens were never given back");
+  }
+  for (const gpu::GateToken token : tokens) gate_.Release(token, false, loop_.now());
 }
 
 }  // namespace sluice::sim

@@ -14,6 +14,7 @@
 #include "gpu/gate.h"
 #include "tests/sim/event_loop.h"
 #include "tests/sim/failure.h"
+#include "tests/sim/planted.h"
 
 namespace sluice::sim {
 
@@ -36,9 +37,13 @@ class SlidingSecond {
 /// Checked at each answer: nothing is granted against a token unless owed; windows (in flight within the window, or
 /// exactly one unit); standard before batch but for the floor; no refusal without a cause; a time to ask again that is
 /// not now. Over seconds: batch gets its floor of the time it was held back, and no more than that against others.
+/// Seconds with a unit in the way that nobody can interrupt, longer than kLongUnit, are no measure of the gate.
 class CheckedGate {
  public:
-  CheckedGate(const gpu::GateOptions& options, bool latency_capable, const EventLoop& loop, Failure& failure);
+  static constexpr absl::Duration kLongUnit = absl::Milliseconds(100);
+
+  CheckedGate(const gpu::GateOptions& options, bool latency_capable, Plant plant, const EventLoop& loop,
+              Failure& failure);
 
   gpu::GateToken Announce(Time ready_at);
   void Reannounce(gpu::GateToken token, Time ready_at);
@@ -51,7 +56,8 @@ class CheckedGate {
   /// The clock has jumped: seconds that were being measured are no measure of the gate.
   void OnJump() { pending_since_ = loop_.now(); }
 
-  /// Everything has ended: nothing may be left, and the gate's counters must agree with the books.
+  /// Everything has ended: nothing may be left, every place for a token must be free, and the gate's counters must
+  /// agree with the books.
   void CheckAtEnd();
 
   gpu::Gate& gate() { return gate_; }
@@ -61,7 +67,7 @@ class CheckedGate {
  private:
   struct Token {
     Time ready_at;
-    bool entered = false;
+    bool entered = false, counted_as_lapsed = false;
   };
   struct EngineBooks {
     absl::Duration in_flight;
@@ -73,17 +79,20 @@ class CheckedGate {
 
   EngineBooks& books(gpu::Engine engine) { return books_[static_cast<size_t>(engine)]; }
   Time EarliestReady() const;
+  void CountLapsed();
+  void CheckPlaces();
   bool HasRoom(gpu::Engine engine, absl::Duration cost) const;
   void CheckGranted(gpu::Engine engine, RequestClass request_class, absl::Duration cost, bool blocked, bool owed);
   void CheckRefused(gpu::Engine engine, RequestClass request_class, absl::Duration cost, bool blocked, Time retry_at);
   void NoteBatchAnswer(gpu::Engine engine, absl::Duration cost, bool granted, bool held_back);
+  void NoteLongUnit();
   void CheckFloor();
 
   const gpu::GateOptions options_;
   const bool latency_capable_;
   const EventLoop& loop_;
   Failure& failure_;
-  gpu::Gate gate_;
+  PlantedGate gate_;
 
   std::map<uint32_t, Token> tokens_;
   int on_device_ = 0;
@@ -95,7 +104,7 @@ class CheckedGate {
   // The floor, of the compute engine.
   Time pending_since_ = Time::Infinite();
   Time next_floor_check_;
-  absl::Duration longest_batch_unit_;
+  absl::Duration longest_batch_unit_, longest_asked_batch_unit_;  ///< Granted; asked for.
   SlidingSecond held_, batch_got_, batch_got_against_others_;
 };
 

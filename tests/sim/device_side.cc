@@ -9,20 +9,24 @@ namespace sluice::sim {
 
 using gpu::Engine;
 
-DeviceSide::DeviceSide(const Scenario& scenario, EventLoop& loop, Failure& failure, Random random, OnEnd on_end)
+DeviceSide::DeviceSide(const Scenario& scenario, EventLoop& loop, Failure& failure, Random random, OnIssue on_issue,
+                       OnEnd on_end)
     : scenario_(scenario),
       loop_(loop),
       failure_(failure),
       random_(random),
+      on_issue_(std::move(on_issue)),
       on_end_(std::move(on_end)),
-      gate_(scenario.gate, scenario.latency_capable, loop, failure),
+      gate_(scenario.gate, scenario.latency_capable, scenario.plant, loop, failure),
       device_(loop),
-      launcher_(gate_.gate()) {
+      launcher_(gate_.gate(), scenario.plant) {
   for (const RequestClass request_class : kRequestClasses) {
     for (int i = 0; i < scenario.of(request_class).thread_count; ++i) {
       const int stream = device_.AddStream(request_class == RequestClass::kLatency);
       free_streams_[static_cast<size_t>(request_class)].push_back(stream);
-      if (request_class == RequestClass::kStandard) standard_[stream] = std::make_unique<Asker>(gate_.gate());
+      if (request_class == RequestClass::kStandard) {
+        standard_[stream] = std::make_unique<Asker>(gate_.gate(), scenario.plant);
+      }
     }
   }
 }
@@ -61,6 +65,8 @@ void DeviceSide::Begin(Start start) {
   execution.stream = streams.back();
   streams.pop_back();
   execution.steps = MakeSteps(*start.model, start.rows);
+  const double failure_chance = scenario_.allocation_failure_chance;
+  execution.fails_at_once = failure_chance > 0 && random_.Chance(failure_chance);
   // A token may have lapsed while its request waited; now it is known when the work comes.
   const absl::Duration copy_in = CopyInTime(start.rows);
   for (const gpu::GateToken token : execution.tokens) {
@@ -72,6 +78,10 @@ void DeviceSide::Begin(Start start) {
 void DeviceSide::Issue(uint64_t id) {
   Execution* execution = Find(id);
   if (execution == nullptr) return;
+  if (execution->fails_at_once) {
+    End(id, false);
+    return;
+  }
   execution->issued = true;
   switch (execution->request_class) {
     case RequestClass::kLatency:
@@ -93,6 +103,7 @@ void DeviceSide::IssueLatency(Execution& execution) {
     End(execution.id, false);
     return;
   }
+  on_issue_(execution.id);
   execution.entered = true;
   execution.lower_at_entry = device_.lower_ended();
   for (const gpu::GateToken token : execution.tokens) gate_.EnterDevice(token);
@@ -162,11 +173,11 @@ void DeviceSide::ReleaseTokens(Execution& execution) {
 
 DeviceSide::Advance DeviceSide::AdvanceOne(Execution& execution, Time& retry_at) {
   if (execution.stopped || execution.failed || execution.next == execution.steps.size()) return Advance::kEnded;
-  const Step& step = execution.steps[execution.next];
+  Step& step = execution.steps[execution.next];
   // Inputs must have been seen to arrive before the first unit is issued, results before they are copied out.
   const bool first_of_engine = execution.next > 0 && execution.steps[execution.next - 1].engine != step.engine;
   if (first_of_engine && execution.seen < execution.next) return Advance::kWaiting;
-  const gpu::Grant grant = gate_.TryGrant(step.engine, execution.request_class, step.predicted);
+  const gpu::Grant grant = Ask(execution, step);
   if (!grant.granted) {
     retry_at = std::min(retry_at, grant.retry_at);
     return Advance::kRefused;
@@ -175,7 +186,22 @@ DeviceSide::Advance DeviceSide::AdvanceOne(Execution& execution, Time& retry_at)
   return Advance::kIssued;
 }
 
+gpu::Grant DeviceSide::Ask(const Execution& execution, Step& step) {
+  const bool batch_unit = execution.request_class == RequestClass::kBatch && step.engine == Engine::kCompute;
+  if (scenario_.plant == Plant::kUngatedUnit && batch_unit && skips_gate_()) {
+    step.ungated = true;
+    return {.granted = true};
+  }
+  return gate_.TryGrant(step.engine, execution.request_class, step.predicted);
+}
+
+/// What Ask took.
+void DeviceSide::Return(const Execution& execution, const Step& step, absl::Duration measured) {
+  if (!step.ungated) gate_.Complete(step.engine, execution.request_class, step.predicted, measured);
+}
+
 void DeviceSide::LaunchStep(Execution& execution, const Step& step, bool owed) {
+  on_issue_(execution.id);
   const size_t step_index = execution.next++;
   ++execution.in_flight;
   SimDevice::Unit unit{.request_class = execution.request_class,
@@ -200,7 +226,7 @@ void DeviceSide::OnStepDone(uint64_t id, size_t step_index, absl::Duration measu
   --execution->in_flight;
   ++execution->seen;
   execution->failed = execution->failed || step.fails;
-  gate_.Complete(step.engine, execution->request_class, step.predicted, measured);
+  Return(*execution, step, measured);
   if (execution->request_class == RequestClass::kStandard) {
     RunStandard(id);
   } else {
@@ -325,7 +351,7 @@ void DeviceSide::RunNotified() {
 
 void DeviceSide::Stop(uint64_t id) {
   Execution* execution = Find(id);
-  if (execution == nullptr || execution->stopped) return;
+  if (execution == nullptr || execution->stopped || scenario_.plant == Plant::kUnwantedGoesOn) return;
   execution->stopped = true;
   if (!execution->issued) return;
   // Running it may end it.
@@ -339,6 +365,7 @@ void DeviceSide::End(uint64_t id, bool succeeded) {
   ReleaseTokens(execution);
   free_streams_[static_cast<size_t>(execution.request_class)].push_back(execution.stream);
   executions_.erase(id);
+  if (scenario_.plant == Plant::kLostCompletion && loses_end_()) return;
   on_end_(id, succeeded);
 }
 
@@ -352,7 +379,7 @@ void DeviceSide::Lose() {
       // Steps complete out of order between engines but in order within one, and one engine is used at a time.
       for (size_t i = execution.next - execution.in_flight; i < execution.next; ++i) {
         const Step& step = execution.steps[i];
-        gate_.Complete(step.engine, execution.request_class, step.predicted, absl::ZeroDuration());
+        Return(execution, step, absl::ZeroDuration());
       }
       if (execution.request_class == RequestClass::kStandard) {
         Asker& asker = *standard_.at(execution.stream);

@@ -14,6 +14,7 @@
 #include "tests/sim/checked_gate.h"
 #include "tests/sim/event_loop.h"
 #include "tests/sim/failure.h"
+#include "tests/sim/planted.h"
 #include "tests/sim/random.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_device.h"
@@ -28,8 +29,11 @@ class DeviceSide {
  public:
   /// Called once for each execution: it has ended, with a result or without.
   using OnEnd = absl::AnyInvocable<void(uint64_t execution, bool succeeded)>;
+  /// Called before anything of an execution is issued to the device: each unit and chunk, latency work once.
+  using OnIssue = absl::AnyInvocable<void(uint64_t execution)>;
 
-  DeviceSide(const Scenario& scenario, EventLoop& loop, Failure& failure, Random random, OnEnd on_end);
+  DeviceSide(const Scenario& scenario, EventLoop& loop, Failure& failure, Random random, OnIssue on_issue,
+             OnEnd on_end);
 
   struct Start {
     uint64_t execution = 0;
@@ -57,6 +61,7 @@ class DeviceSide {
     gpu::Engine engine = gpu::Engine::kCompute;
     absl::Duration predicted, duration, seen_after;
     bool fails = false;
+    bool ungated = false;  ///< Launched without a grant: only if planted.
   };
   struct Execution {
     uint64_t id = 0;
@@ -65,13 +70,13 @@ class DeviceSide {
     int stream = 0;
     std::vector<Step> steps;
     size_t next = 0, seen = 0, in_flight = 0;
-    bool issued = false, entered = false, stopped = false, failed = false;
+    bool issued = false, entered = false, stopped = false, failed = false, fails_at_once = false;
     SimDevice::LowerWork lower_at_entry;
   };
   /// A thread that asks the gate: one standard request thread, or the launcher.
   struct Asker {
-    explicit Asker(gpu::Gate& gate) : waiter(gate) {}
-    gpu::GateWaiter waiter;
+    Asker(gpu::Gate& gate, Plant plant) : waiter(gate, plant) {}
+    PlantedWaiter waiter;
     bool armed = false, asleep = false, counted_as_waiting = false;
     uint64_t sleeps = 0;
     uint64_t execution = 0;  ///< Of a standard thread.
@@ -87,7 +92,9 @@ class DeviceSide {
   void OnLastLatencyUnit(uint64_t id);
   void ReleaseTokens(Execution& execution);
   Advance AdvanceOne(Execution& execution, Time& retry_at);
+  gpu::Grant Ask(const Execution& execution, Step& step);
   void LaunchStep(Execution& execution, const Step& step, bool owed);
+  void Return(const Execution& execution, const Step& step, absl::Duration measured);
   void OnStepDone(uint64_t id, size_t step_index, absl::Duration measured);
   void RunStandard(uint64_t id);
   void RunLauncher();
@@ -101,6 +108,7 @@ class DeviceSide {
   EventLoop& loop_;
   Failure& failure_;
   Random random_;
+  OnIssue on_issue_;
   OnEnd on_end_;
   CheckedGate gate_;
   SimDevice device_;
@@ -110,6 +118,7 @@ class DeviceSide {
   Asker launcher_;
   std::vector<uint64_t> active_;  ///< Batch executions at the launcher.
   bool pending_ = false;
+  EveryNth skips_gate_{40}, loses_end_{100};
 };
 
 }  // namespace sluice::sim

@@ -82,6 +82,7 @@ void AddFaults(Scenario& scenario, Random random) {
   }
   if (random.Chance(0.1)) scenario.drains_at = some_time();
   if (random.Chance(0.2)) scenario.removes_model_at = some_time();
+  if (random.Chance(0.25)) scenario.allocation_failure_chance = random.Real(0.001, 0.05);
 }
 
 }  // namespace
@@ -145,6 +146,91 @@ Scenario MakeFloorScenario(uint64_t seed) {
   return scenario;
 }
 
+namespace {
+
+SimModel MakePlainModel(uint64_t id, int unit_count, absl::Duration execution_time) {
+  SimModel model;
+  model.id = ModelId(id);
+  model.unit_count = unit_count;
+  model.unit_time = execution_time / unit_count;
+  model.chunk_time = absl::Microseconds(10);
+  model.limits.max_concurrent_executions = 4;
+  return model;
+}
+
+}  // namespace
+
+Scenario MakeBlockerScenario(uint64_t seed) {
+  Random random(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.request_count = 2'000;
+  // One unit that takes seconds, or many: only between units can it be held back or stopped.
+  const int slow_unit_count = random.Chance(0.5) ? 1 : static_cast<int>(random.Between(10, 200));
+  const absl::Duration slow_time = random.Between(absl::Milliseconds(500), absl::Seconds(3));
+  scenario.models = {MakePlainModel(1, 4, absl::Microseconds(240)), MakePlainModel(2, slow_unit_count, slow_time)};
+  for (const RequestClass request_class : kRequestClasses) {
+    ClassScenario& made = scenario.of(request_class);
+    made.present = random.Chance(0.7);
+    made.options.request_class = request_class;
+    made.mean_gap = random.Between(absl::Milliseconds(2), absl::Milliseconds(20));
+    made.thread_count = made.options.max_concurrent_executions = static_cast<int>(random.Between(1, 2));
+    made.deadline_chance = 1;
+    made.shortest_deadline = made.longest_deadline = absl::Milliseconds(100);
+  }
+  const auto some_class = [&random] { return kRequestClasses[static_cast<size_t>(random.Between(0, 2))]; };
+  scenario.of(some_class()).present = true;
+  for (int64_t i = random.Between(2, 6); i > 0; --i) {
+    scenario.blockers.push_back(
+        {.at = random.Between(absl::ZeroDuration(), absl::Seconds(3)), .request_class = some_class()});
+  }
+  if (random.Chance(0.3)) {
+    scenario.hangs_at = random.Between(absl::Milliseconds(1), absl::Seconds(3));
+    scenario.lost_at = *scenario.hangs_at + absl::Seconds(2);
+  }
+  if (random.Chance(0.3)) scenario.late_event_chance = 0.05;
+  scenario.longest_answer = absl::Milliseconds(110);
+  return scenario;
+}
+
+Scenario MakeOverloadScenario(uint64_t seed) {
+  Random random(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.request_count = 1'000'000;
+  scenario.arrivals_end = absl::Seconds(5);
+  constexpr std::array kUnitCounts = {1, 10, 100, 400};
+  const int unit_count = kUnitCounts[static_cast<size_t>(random.Between(0, 3))];
+  scenario.models = {MakePlainModel(1, unit_count, absl::Milliseconds(20))};
+  const RequestClass request_class = kRequestClasses[static_cast<size_t>(random.Between(0, 2))];
+  ClassScenario& made = scenario.of(request_class);
+  made.present = true;
+  made.arrivals = Arrivals::kClosedLoop;
+  made.client_count = 16;
+  made.mean_gap = random.Between(absl::Milliseconds(1), absl::Milliseconds(10));
+  made.options.request_class = request_class;
+  made.thread_count = made.options.max_concurrent_executions = static_cast<int>(random.Between(1, 3));
+  made.deadline_chance = 1;
+  made.shortest_deadline = made.longest_deadline = absl::Milliseconds(100);
+  if (random.Chance(0.7)) scenario.prediction_error = random.Real(0.0, 0.2);
+  scenario.least_goodput = 0.85;
+  return scenario;
+}
+
+Scenario MakeScenarioOf(ScenarioKind kind, uint64_t seed, int request_count) {
+  switch (kind) {
+    case ScenarioKind::kGeneral:
+      break;
+    case ScenarioKind::kFloor:
+      return MakeFloorScenario(seed);
+    case ScenarioKind::kBlocker:
+      return MakeBlockerScenario(seed);
+    case ScenarioKind::kOverload:
+      return MakeOverloadScenario(seed);
+  }
+  return MakeScenario(seed, request_count);
+}
+
 std::string Describe(const Scenario& scenario) {
   std::string text = absl::StrCat("seed ", scenario.seed, ": ", scenario.request_count, " requests, ",
                                   scenario.models.size(), " models");
@@ -159,6 +245,7 @@ std::string Describe(const Scenario& scenario) {
   };
   fault(scenario.slow_chance > 0, "slow kernels");
   fault(scenario.copy_failure_chance > 0, "failing copies");
+  fault(scenario.allocation_failure_chance > 0, "failing allocations");
   fault(scenario.late_event_chance > 0, "late events");
   fault(!scenario.jumps_at.empty(), "clock jumps");
   fault(scenario.hangs_at.has_value(), "hang");

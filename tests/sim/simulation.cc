@@ -13,12 +13,14 @@ Simulation::Simulation(const Scenario& scenario)
     : scenario_(scenario),
       start_(loop_.now()),
       random_(scenario.seed ^ 0x51bce),
-      device_side_(scenario_, loop_, failure_, random_.Fork(),
-                   [this](uint64_t execution, bool succeeded) { OnEnd(execution, succeeded); }) {
+      device_side_(
+          scenario_, loop_, failure_, random_.Fork(), [this](uint64_t execution) { CheckIssued(execution); },
+          [this](uint64_t execution, bool succeeded) { OnEnd(execution, succeeded); }) {
   requests_.resize(1);
   for (const RequestClass request_class : kRequestClasses) {
     auto& made = lanes_[static_cast<size_t>(request_class)];
-    made = std::make_unique<Lane>(scenario_.of(request_class), request_class, failure_, random_.Fork());
+    made =
+        std::make_unique<Lane>(scenario_.of(request_class), request_class, scenario_.plant, failure_, random_.Fork());
     for (int i = 0; i < 16; ++i) made->trace.push_back(made->random.Exponential(made->made.mean_gap));
     for (const SimModel& model : scenario_.models) {
       made->core.AddModel(model.id, model.limits);
@@ -50,12 +52,29 @@ void Simulation::ScheduleFaults() {
       loop_.Jump(random_.Between(absl::Milliseconds(1), absl::Seconds(2)));
       device_side_.gate().OnJump();
       for (const auto& each : lanes_) each->checker.OnJump(loop_.now());
+      last_jump_ = loop_.now();
+    });
+  }
+  for (const Scenario::Blocker& blocker : scenario_.blockers) {
+    loop_.After(blocker.at, [this, blocker] {
+      Submit(lane(blocker.request_class),
+             {.id = RequestId(requests_.size()), .model = scenario_.models.back().id, .arrival = loop_.now()});
     });
   }
   if (scenario_.hangs_at) loop_.After(*scenario_.hangs_at, [this] { device_side_.Hang(); });
   if (scenario_.lost_at) loop_.After(*scenario_.lost_at, [this] { LoseDevice(); });
   if (scenario_.drains_at) loop_.After(*scenario_.drains_at, [this] { Drain(); });
   if (scenario_.removes_model_at) loop_.After(*scenario_.removes_model_at, [this] { RemoveModel(); });
+}
+
+bool Simulation::MayArrive() const {
+  return requests_.size() <= static_cast<size_t>(scenario_.request_count) && duration() < scenario_.arrivals_end;
+}
+
+void Simulation::ReturnClient(Lane& lane) {
+  loop_.After(lane.random.Exponential(lane.made.mean_gap), [this, &lane] {
+    if (MayArrive()) Arrive(lane);
+  });
 }
 
 void Simulation::ScheduleArrivals(Lane& lane) {
@@ -72,10 +91,13 @@ void Simulation::ScheduleArrivals(Lane& lane) {
     case Arrivals::kTrace:
       gap = lane.trace[lane.trace_next++ % lane.trace.size()];
       break;
+    case Arrivals::kClosedLoop:
+      for (int i = 0; i < lane.made.client_count; ++i) ReturnClient(lane);
+      return;
   }
   loop_.After(gap, [this, &lane, count] {
     for (int i = 0; i < count && !failure_.found(); ++i) {
-      if (requests_.size() > static_cast<size_t>(scenario_.request_count)) return;
+      if (!MayArrive()) return;
       Arrive(lane);
     }
     ScheduleArrivals(lane);
@@ -84,14 +106,15 @@ void Simulation::ScheduleArrivals(Lane& lane) {
 
 scheduler::QueuedRequest Simulation::MakeRequest(Lane& lane) {
   Random& random = lane.random;
+  const size_t model_count = scenario_.models.size() - (scenario_.blockers.empty() ? 0 : 1);
   const SimModel& model =
-      scenario_.models[static_cast<size_t>(random.Between(0, static_cast<int64_t>(scenario_.models.size()) - 1))];
+      scenario_.models[static_cast<size_t>(random.Between(0, static_cast<int64_t>(model_count) - 1))];
   scheduler::QueuedRequest made{.id = RequestId(requests_.size()), .model = model.id, .arrival = loop_.now()};
   made.shape_bucket = static_cast<uint32_t>(random.Between(0, model.shape_bucket_count - 1));
   made.rows = random.Between(1, model.largest_request_rows);
   made.bytes = static_cast<size_t>(random.Between(0, 4'000));
   if (random.Chance(lane.made.deadline_chance)) {
-    made.deadline = loop_.now() + random.Between(absl::ZeroDuration(), lane.made.longest_deadline);
+    made.deadline = loop_.now() + random.Between(lane.made.shortest_deadline, lane.made.longest_deadline);
   }
   if (random.Chance(lane.made.timeout_chance)) {
     made.queue_deadline = loop_.now() + random.Between(absl::ZeroDuration(), lane.made.longest_timeout);
@@ -99,10 +122,11 @@ scheduler::QueuedRequest Simulation::MakeRequest(Lane& lane) {
   return made;
 }
 
-void Simulation::Arrive(Lane& lane) {
+void Simulation::Arrive(Lane& lane) { Submit(lane, MakeRequest(lane)); }
+
+void Simulation::Submit(Lane& lane, const scheduler::QueuedRequest& facts) {
   const Time now = loop_.now();
-  const scheduler::QueuedRequest facts = MakeRequest(lane);
-  requests_.push_back({.request_class = lane.request_class, .outcome = Outcome::kNone, .token = {}});
+  requests_.push_back({.request_class = lane.request_class, .token = {}, .arrival = now, .deadline = facts.deadline});
   ++lane.totals.submitted;
   if (lane.request_class == RequestClass::kLatency) {
     // Told before it is queued, so that the gate closes while it is being prepared.
@@ -134,10 +158,25 @@ void Simulation::Finish(RequestId id, Outcome outcome) {
     return;
   }
   finished.outcome = outcome;
+  CheckAnswerTime(id);
   // A token that is with an execution is released there.
   if (finished.execution == 0) {
     device_side_.gate().Release(finished.token, false);
     finished.token = {};
+  }
+  Lane& own = lane(finished.request_class);
+  if (own.made.arrivals == Arrivals::kClosedLoop) ReturnClient(own);
+}
+
+/// Whatever the outcome and whatever the device does: an answer comes at most 5 ms after the deadline.
+void Simulation::CheckAnswerTime(RequestId id) {
+  const Request& answered = request(id);
+  if (answered.deadline.is_infinite()) return;
+  const absl::Duration late = loop_.now() - std::max(answered.deadline, last_jump_);
+  const absl::Duration after = loop_.now() - answered.arrival;
+  if (late > absl::Milliseconds(5) || after > scenario_.longest_answer) {
+    failure_.Report(loop_.now(), "request ", id.value(), " was answered after ", absl::FormatDuration(after), ", ",
+                    absl::FormatDuration(late), " after its deadline");
   }
 }
 
@@ -190,6 +229,8 @@ void Simulation::OnEnd(uint64_t execution, bool succeeded) {
   own.checker.OnCompleted(ended.pick, unanswered, now);
   for (const RequestId id : unanswered) {
     ++(succeeded ? own.totals.completed : own.totals.failed);
+    const bool counts = succeeded && now <= request(id).deadline && duration() <= scenario_.arrivals_end;
+    own.totals.completed_in_time += counts;
     Finish(id, succeeded ? Outcome::kCompleted : Outcome::kFailed);
   }
   // From an event of its own, as another thread would: the caller may be in the middle of a round.
@@ -230,13 +271,22 @@ void Simulation::Cancel(Lane& lane, RequestId id) {
   if (place == RequestPlace::kExecuting) StopIfUnwanted(id);
 }
 
+bool Simulation::IsWanted(const Running& running) const {
+  return std::any_of(running.pick.requests.begin(), running.pick.requests.end(),
+                     [this](RequestId each) { return requests_[each.value()].outcome == Outcome::kNone; });
+}
+
+/// Once all its requests are answered, nothing more of an execution may be issued.
+void Simulation::CheckIssued(uint64_t execution) {
+  if (!IsWanted(running_.at(execution))) {
+    failure_.Report(loop_.now(), "execution ", execution, " goes on although nobody waits for it");
+  }
+}
+
 void Simulation::StopIfUnwanted(RequestId id) {
   const uint64_t execution = request(id).execution;
   const auto it = running_.find(execution);
-  if (it == running_.end()) return;
-  const bool wanted = std::any_of(it->second.pick.requests.begin(), it->second.pick.requests.end(),
-                                  [this](RequestId each) { return request(each).outcome == Outcome::kNone; });
-  if (!wanted) device_side_.Stop(execution);
+  if (it != running_.end() && !IsWanted(it->second)) device_side_.Stop(execution);
 }
 
 void Simulation::Drain() {
@@ -291,8 +341,19 @@ void Simulation::CheckComputedShare() {
   loop_.After(absl::Milliseconds(50), [this] { CheckComputedShare(); });
 }
 
+double Simulation::goodput() const {
+  if (scenario_.arrivals_end == absl::InfiniteDuration()) return 0;
+  uint64_t in_time = 0;
+  for (const auto& each : lanes_) in_time += each->totals.completed_in_time;
+  const SimModel& model = scenario_.models.front();
+  return absl::FDivDuration(model.unit_time * model.unit_count * in_time, scenario_.arrivals_end);
+}
+
 void Simulation::CheckAtEnd() {
   const Time now = loop_.now();
+  if (goodput() < scenario_.least_goodput) {
+    failure_.Report(now, "goodput is ", goodput(), " of what the device can do, less than ", scenario_.least_goodput);
+  }
   if (!device_side_.idle() || !running_.empty()) failure_.Report(now, running_.size(), " executions never ended");
   std::array<ClassTotals, kRequestClassCount> ledger;
   for (size_t id = 1; id < requests_.size(); ++id) {

@@ -14,10 +14,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
-#include "server/scheduler/core.h"
 #include "tests/sim/device_side.h"
 #include "tests/sim/event_loop.h"
 #include "tests/sim/failure.h"
+#include "tests/sim/planted.h"
 #include "tests/sim/queue_checker.h"
 #include "tests/sim/random.h"
 #include "tests/sim/scenario.h"
@@ -27,6 +27,7 @@ namespace sluice::sim {
 /// Counted where things happen, as the server's metrics are; the ledger checks them.
 struct ClassTotals {
   uint64_t submitted = 0, refused = 0, completed = 0, expired = 0, cancelled = 0, failed = 0;
+  uint64_t completed_in_time = 0;  ///< While requests arrive.
 };
 
 /// One run of one scenario, from the first arrival until nothing is left to happen.
@@ -40,19 +41,22 @@ class Simulation {
   const ClassTotals& totals(RequestClass request_class) const { return lane(request_class).totals; }
   const gpu::GateCounters& gate_counters() { return device_side_.gate().counted(); }
   absl::Duration duration() const { return loop_.now() - start_; }
+  /// What requests that completed in time take alone, as a part of the time for which requests arrived; 0 where that
+  /// has no end.
+  double goodput() const;
 
  private:
   enum class Outcome : uint8_t { kNone, kRefused, kCompleted, kExpired, kCancelled, kFailed };
   struct Lane {
-    Lane(const ClassScenario& made_in, RequestClass request_class_in, Failure& failure, Random random_in)
+    Lane(const ClassScenario& made_in, RequestClass request_class_in, Plant plant, Failure& failure, Random random_in)
         : made(made_in),
           request_class(request_class_in),
-          core(made_in.options),
+          core(made_in.options, plant),
           checker(made_in.options, failure),
           random(random_in) {}
     const ClassScenario& made;
     const RequestClass request_class;
-    scheduler::SchedulerCore core;
+    PlantedCore core;
     QueueChecker checker;
     Random random;
     int busy_threads = 0;
@@ -66,6 +70,7 @@ class Simulation {
     Outcome outcome = Outcome::kNone;
     gpu::GateToken token;
     uint64_t execution = 0;  ///< While it executes.
+    Time arrival, deadline = Time::Infinite();
   };
   struct Running {
     scheduler::Pick pick;
@@ -78,8 +83,12 @@ class Simulation {
   Request& request(RequestId id) { return requests_[id.value()]; }
   void ScheduleFaults();
   void ScheduleArrivals(Lane& lane);
+  bool MayArrive() const;
   void Arrive(Lane& lane);
+  void Submit(Lane& lane, const scheduler::QueuedRequest& facts);
   scheduler::QueuedRequest MakeRequest(Lane& lane);
+  void ReturnClient(Lane& lane);
+  void CheckAnswerTime(RequestId id);
   void Finish(RequestId id, Outcome outcome);
   void TryStart(Lane& lane);
   void Start(Lane& lane, const scheduler::Pick& pick);
@@ -87,6 +96,8 @@ class Simulation {
   void ScheduleExpiry(Lane& lane);
   void RunExpiry(Lane& lane);
   void Cancel(Lane& lane, RequestId id);
+  bool IsWanted(const Running& running) const;
+  void CheckIssued(uint64_t execution);
   void StopIfUnwanted(RequestId id);
   void LoseDevice();
   void Drain();
@@ -105,6 +116,7 @@ class Simulation {
   std::map<uint64_t, Running> running_;
   uint64_t last_execution_ = 0;
   std::deque<absl::Duration> computed_by_batch_;  ///< Every 50 ms.
+  Time last_jump_;
   bool lost_ = false;
 };
 
