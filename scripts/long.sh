@@ -1,17 +1,62 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: The Sluice Authors
 # SPDX-License-Identifier: Apache-2.0
-# What takes minutes and is not in CI: memory stays flat over 10,000 requests with large responses, under
-# AddressSanitizer. usage: scripts/long.sh [REQUESTS]; exit codes: those of the test, 2 usage
+#
+# What takes minutes and is not in CI, in parts that can be chosen. Installs and builds what they need.
 set -euo pipefail
+parts=(sim memory)
+usage() {
+  cat <<'HELP'
+usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
+  sim     the scheduler and the gate in virtual time; a failure prints the command that replays it
+  memory  stays flat over requests with large responses, under AddressSanitizer
+options:
+  --seeds N     sim: seeds 1 to N (default 10000)
+  --random N    sim: and as many random ones (default 0)
+  --requests N  memory: how many (default 10000)
+exit codes: 0 all passed, 1 a part failed, 2 usage
+HELP
+}
+chosen=()
+seeds=10000 random=0 requests=10000
+while (($#)); do
+  case "$1" in
+    --help|-h) usage; exit 0 ;;
+    --seeds|--random|--requests)
+      [[ "${2:-}" =~ ^[0-9]+$ ]] || { usage >&2; exit 2; }
+      printf -v "${1#--}" %s "$2"
+      shift ;;
+    *)
+      [[ " ${parts[*]} " == *" $1 "* ]] || { usage >&2; exit 2; }
+      chosen+=("$1") ;;
+  esac
+  shift
+done
+((${#chosen[@]})) || chosen=("${parts[@]}")
 cd "$(dirname "$0")/.."
-requests="${1:-10000}"
-if ! [[ "$requests" =~ ^[0-9]+$ ]] || [ "$#" -gt 1 ]; then
-  echo "usage: scripts/long.sh [REQUESTS]" >&2
-  exit 2
-fi
-cmake --preset asan >/dev/null
-cmake --build build/asan --target response_memory_test
-# The quarantine keeps freed memory from view; a small one shows what is really held.
-ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="$requests" \
-  build/asan/tests/integration/response_memory_test --gtest_filter='*MemoryStaysFlat'
+
+# Each part is a function. Its commands are joined by &&, since `set -e` does not hold inside.
+run_sim() {
+  local program=build/dev/tests/sim/scheduler_sim_test
+  bash scripts/build.sh dev scheduler_sim_test &&
+    { ((seeds == 0)) || "$program" --first=1 --runs="$seeds"; } &&
+    { ((random == 0)) || "$program" --runs="$random"; }
+}
+run_memory() {
+  # The quarantine keeps freed memory from view; a small one shows what is really held.
+  bash scripts/build.sh asan response_memory_test &&
+    ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="$requests" \
+      build/asan/tests/integration/response_memory_test --gtest_filter='*MemoryStaysFlat'
+}
+
+bash scripts/setup.sh --tests
+table=$(printf '%-8s %-7s %s' part result seconds)
+failed=0
+for part in "${chosen[@]}"; do
+  echo "== $part"
+  start=$SECONDS result=passed
+  "run_$part" || result=FAILED failed=1
+  table+=$(printf '\n%-8s %-7s %7d' "$part" "$result" $((SECONDS - start)))
+done
+printf '== long\n%s\n' "$table"
+exit "$failed"
