@@ -236,7 +236,7 @@ std::optional<typename ClassQueue<Request>::Execution> ClassQueue<Request>::Take
     // Whoever leaves with work hands the watch over what still waits to another thread.
     if (more_waits) changed_.NotifyOne();
     if (picked) return execution;
-    polls && may_poll ? Poll(seen, until) : Sleep(seen, until);
+    polls&& may_poll ? Poll(seen, until) : Sleep(seen, until);
   }
 }
 
