@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -37,13 +38,17 @@ class ProgressLine {
   const bool terminal_;
 };
 
-/// How many rounds a measurement runs: `most`, fewer when its time is over.
+/// How many rounds a measurement runs: `most`, fewer when there is no time for another as long as the longest so far. The
+/// first is always run.
 class Rounds {
  public:
   Rounds(const Clock& clock, int most, Time end) : clock_(clock), most_(most), end_(end) {}
   /// True when another round is to be run, which is counted.
   bool Next() {
-    if (done_ >= most_ || (done_ > 0 && clock_.Now() >= end_)) return false;
+    const Time now = clock_.Now();
+    if (done_ > 0) longest_ = std::max(longest_, now - begun_);
+    if (done_ >= most_ || (done_ > 0 && now + longest_ > end_)) return false;
+    begun_ = now;
     ++done_;
     return true;
   }
@@ -55,6 +60,8 @@ class Rounds {
   const int most_;
   const Time end_;
   int done_ = 0;
+  Time begun_;
+  absl::Duration longest_;
 };
 
 }  // namespace sluice::bench
