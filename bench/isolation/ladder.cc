@@ -45,7 +45,7 @@ absl::StatusOr<Ladder::Home*> Ladder::HomeOf(const Rung& rung) {
   config.queue_requests = kMostQueued;
   SLUICE_ASSIGN_OR_RETURN(home.house, House::Create(config));
   cuda_ = home.house->cuda();
-  if (cuda_ && monitor_ == nullptr) {
+  if (cuda_ && options_.monitor && monitor_ == nullptr) {
     absl::string_view device = config.devices;
     int ordinal = 0;
     if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &ordinal)) {

@@ -30,7 +30,8 @@ class Ladder {
     absl::Duration warmup = absl::Milliseconds(250);
     uint64_t seed = 1;  ///< Of the arrivals, with the number of the round.
     int calibration_requests = 500;
-    absl::Duration limit = absl::Seconds(600);  ///< Of all cells, loading included: no round is begun later.
+    bool monitor = true;                        ///< Read clocks, power and temperature of a GPU while it is measured.
+    absl::Duration limit = absl::Seconds(600);  ///< Of all cells, loading included.
   };
 
   explicit Ladder(const Options& options);

@@ -75,11 +75,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--json", flags.json_file,
                  "Write the results, all samples included, to this file; - is standard output");
   app.add_option("--continue", flags.continue_file, "JSON of an earlier run")->check(CLI::ExistingFile);
+  app.add_flag("!--no-monitor", flags.options.monitor,
+               "Do not ask nvidia-smi for clocks, power and temperature meanwhile");
   app.add_option("--seed", flags.options.seed, "Of the arrivals")->capture_default_str();
   app.add_option("--warmup", flags.warmup_seconds, "Seconds before each phase that do not count")
       ->check(CLI::Range(0.0, 60.0))
       ->capture_default_str();
-  app.add_option("--limit-seconds", flags.limit_seconds, "Of all cells, loading included: no round is begun later")
+  app.add_option("--limit-seconds", flags.limit_seconds,
+                 "Of all cells, loading included: no round is begun that would not be over by then")
       ->check(CLI::Range(1.0, 36000.0))
       ->capture_default_str();
   app.add_option("--host-threads", server.host_threads, "As of sluice-server")->check(CLI::Range(0, 256));

@@ -26,7 +26,7 @@ struct Settings {
   int rounds = 5;                             ///< 3 or more for a result that is judged.
   absl::Duration phase = absl::Seconds(1.5);  ///< Of each measured phase.
   absl::Duration warmup = absl::Milliseconds(250);
-  absl::Duration limit = absl::Seconds(80);  ///< Of each case: no round is begun later than this.
+  absl::Duration limit = absl::Seconds(80);  ///< Of each case, loading left out.
   uint64_t seed = 1;
   std::string trace_file;  ///< Of one request of the case stages; empty: none.
 

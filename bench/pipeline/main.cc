@@ -92,7 +92,8 @@ void AddFlags(CLI::App& app, Flags& flags, Settings& settings) {
       ->check(CLI::Range(0.05, 60.0))
       ->capture_default_str()
       ->take_last();
-  app.add_option("--limit-seconds", flags.limit_seconds, "Of each case, loading left out: no round is begun later")
+  app.add_option("--limit-seconds", flags.limit_seconds,
+                 "Of each case, loading left out: no round is begun that would not be over by then")
       ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str()
       ->take_last();

@@ -70,7 +70,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--warmup", flags.warmup_seconds, "Seconds of replays before it that do not count")
       ->check(CLI::Range(0.0, 60.0))
       ->capture_default_str();
-  app.add_option("--limit-seconds", flags.limit_seconds, "Loading left out: no round is begun later")
+  app.add_option("--limit-seconds", flags.limit_seconds,
+                 "Loading left out: no round is begun that would not be over by then")
       ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();
   app.add_flag("--paced", flags.paced,

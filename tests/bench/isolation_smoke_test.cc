@@ -1,13 +1,16 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: bench/isolation runs every rung from end to end, and a later run continues an earlier one. Method: the program
-// itself on the host device with tiny models and --quick. No time is looked at.
+// Goal: bench/isolation runs every rung from end to end, a later run continues an earlier one, and what it measures on
+// the host device is the promise at small scale. Method: the program itself on the host device with tiny models. No
+// time is looked at; one ratio is, generously.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -32,9 +35,10 @@ class IsolationTest : public ::testing::Test {
 
   std::string models() const { return (folder_ / "models").string(); }
   std::string file(const char* name) const { return (folder_ / name).string(); }
-  int Run(const std::string& flags) const {
-    return Execute(absl::StrCat(Environment("SLUICE_ISOLATION"), " --quick --models ", models(), " ", flags, " >",
-                                file("out"), " 2>", file("err")));
+  int Run(const std::string& flags) const { return RunWhole("--quick " + flags); }
+  int RunWhole(const std::string& flags) const {
+    return Execute(absl::StrCat(Environment("SLUICE_ISOLATION"), " --models ", models(), " ", flags, " >", file("out"),
+                                " 2>", file("err")));
   }
 
   const std::filesystem::path folder_;
@@ -67,6 +71,33 @@ TEST_F(IsolationTest, RunsEveryRungAndContinues) {
     EXPECT_EQ(rung.at("rounds").at(1).at("number"), 2);
     EXPECT_EQ(rung.at("rounds").at(0).at("mixed").at("server").size(), product_requests);
   }
+}
+
+double Median(std::vector<double> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  return numbers.at(numbers.size() / 2);
+}
+
+// Beside batch requests of the same model, of which six are always there, a latency request waits for a unit or two;
+// when everything is of one class, for all that came before it, which is tens of times as much.
+TEST_F(IsolationTest, ThePromiseHoldsAtSmallScale) {
+  AddToRepository(models(), "long", ChainModel(64, 60),
+                  "max_batch_size: 4096\nparameters { key: \"sluice.buckets\" value { string_value: \"1,64\" } }\n");
+  ASSERT_EQ(RunWhole(absl::StrCat("--cell latency=long,neighbour=long:1024,rate=40,in-flight=6,rungs=one-class+product,"
+                                  "rounds=2,alone=0.2,mixed=0.8,batch=0.2 --warmup 0.1 --json ",
+                                  file("result.json"))),
+            0)
+      << ReadFile(file("err"));
+  std::map<std::string, double> beside;
+  const auto cell = nlohmann::json::parse(ReadFile(file("result.json"))).at("cells").at(0);
+  for (const auto& rung : cell.at("rungs")) {
+    std::vector<double> all;
+    for (const auto& round : rung.at("rounds")) {
+      for (const double each : round.at("mixed").at("server")) all.push_back(each);
+    }
+    beside[rung.at("rung")] = Median(all);
+  }
+  EXPECT_LT(3 * beside.at("product"), beside.at("one-class"));
 }
 
 TEST_F(IsolationTest, StandardNeighboursAndBurstsRun) {
