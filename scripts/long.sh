@@ -4,25 +4,27 @@
 #
 # What takes minutes and is not in CI, in parts that can be chosen. Installs and builds what they need.
 set -euo pipefail
-parts=(sim memory)
+parts=(sim memory soak)
 usage() {
   cat <<'HELP'
 usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
   sim     the scheduler and the gate in virtual time; a failure prints the command that replays it
   memory  stays flat over requests with large responses, under AddressSanitizer
+  soak    the latency class beside batch work on the host device: its p99 and the server's memory must not grow
 options:
   --seeds N     sim: seeds 1 to N (default 10000)
   --random N    sim: and as many random ones (default 0)
   --requests N  memory: how many (default 10000)
+  --minutes N   soak: how long (default 30)
 exit codes: 0 all passed, 1 a part failed, 2 usage
 HELP
 }
 chosen=()
-seeds=10000 random=0 requests=10000
+seeds=10000 random=0 requests=10000 minutes=30
 while (($#)); do
   case "$1" in
     --help|-h) usage; exit 0 ;;
-    --seeds|--random|--requests)
+    --seeds|--random|--requests|--minutes)
       [[ "${2:-}" =~ ^[0-9]+$ ]] || { usage >&2; exit 2; }
       printf -v "${1#--}" %s "$2"
       shift ;;
@@ -47,6 +49,11 @@ run_memory() {
   bash scripts/build.sh asan response_memory_test &&
     ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="$requests" \
       build/asan/tests/integration/response_memory_test --gtest_filter='*MemoryStaysFlat'
+}
+run_soak() {
+  bash scripts/build.sh dev sluice-server sluice &&
+    bash scripts/gpu.sh run --build build/dev --devices host --small-models --steps soak \
+      --limit-seconds $((minutes * 60 + 300)) --flags "soak:--minutes $minutes --rate 100 --batch 64"
 }
 
 bash scripts/setup.sh --tests
