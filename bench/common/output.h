@@ -38,8 +38,8 @@ class ProgressLine {
   const bool terminal_;
 };
 
-/// How many rounds a measurement runs: `most`, fewer when there is no time for another as long as the longest so far. The
-/// first is always run.
+/// How many rounds a measurement runs: `most`, fewer when there is no time for another as long as the longest so far.
+/// The first is always run.
 class Rounds {
  public:
   Rounds(const Clock& clock, int most, Time end) : clock_(clock), most_(most), end_(end) {}

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/common/output.h"
 #include "bench/common/report.h"
+#include "bench/isolation/bare_loop.h"
 #include "bench/isolation/cell.h"
 #include "bench/isolation/ladder.h"
 #include "bench/isolation/results.h"
@@ -26,6 +27,8 @@ using Json = nlohmann::ordered_json;
 struct Flags {
   Ladder::Options options;
   std::vector<CellSpec> cells;
+  std::vector<std::string> bare;  ///< Models to compare with a bare loop.
+  int bare_requests = 10'000;
   std::string json_file, continue_file;
   double warmup_seconds = 0.25, limit_seconds = 560;
   double unit_target_us = 20, compute_window_us = 40, unit_handover_us = 45;
@@ -61,16 +64,20 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--cuda-module", server.cuda_module, "As of sluice-server");
   app.add_option_function<std::vector<std::string>>(
-         "--cell",
-         [&flags](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) {
-             absl::StatusOr<CellSpec> cell = ParseCell(text);
-             if (!cell.ok()) throw CLI::ValidationError("--cell", std::string(cell.status().message()));
-             flags.cells.push_back(*std::move(cell));
-           }
-         },
-         "Repeatable; in this order")
-      ->required();
+      "--cell",
+      [&flags](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) {
+          absl::StatusOr<CellSpec> cell = ParseCell(text);
+          if (!cell.ok()) throw CLI::ValidationError("--cell", std::string(cell.status().message()));
+          flags.cells.push_back(*std::move(cell));
+        }
+      },
+      "Repeatable; in this order");
+  app.add_option("--bare", flags.bare,
+                 "Compare one row of this model, alone, with a loop without the server; repeatable");
+  app.add_option("--bare-requests", flags.bare_requests, "Of each")
+      ->check(CLI::Range(100, 10'000'000))
+      ->capture_default_str();
   app.add_flag("--quick", flags.quick, "One short round; nothing is judged");
   app.add_option("--json", flags.json_file,
                  "Write the results, all samples included, to this file; - is standard output");
@@ -100,6 +107,7 @@ void Complete(Flags& flags) {
   if (!flags.quick) return;
   flags.options.warmup = absl::Milliseconds(20);
   flags.options.calibration_requests = 20;
+  flags.bare_requests = 100;
   for (CellSpec& cell : flags.cells) {
     cell.rounds = 1;
     for (absl::Duration* phase : {&cell.alone, &cell.mixed, &cell.batch}) *phase = std::min(*phase, absl::Seconds(0.2));
@@ -125,15 +133,35 @@ absl::Status RunCell(Ladder& ladder, const Json& earlier, CellResults& results, 
   return ladder.Run(results, report);
 }
 
+/// Adds what it measured to `results`; false when something was over or could not be measured.
+bool RunBare(const Flags& flags, Json& results) {
+  bool passed = true;
+  for (const std::string& model : flags.bare) {
+    const absl::StatusOr<CaseReport> report =
+        CompareWithBareLoop(flags.options.server, model, flags.bare_requests, /*judges=*/!flags.quick);
+    if (!report.ok()) {
+      std::cerr << "isolation: bare loop, " << model << ": " << report.status() << "\n";
+      results.push_back({{"case", model}, {"error", report.status().ToString()}, {"within", false}});
+      passed = false;
+      continue;
+    }
+    if (flags.json_file != "-") std::cout << report->ToText() << "\n" << std::flush;
+    results.push_back(report->ToJson());
+    passed = passed && report->Within();
+  }
+  return passed;
+}
+
 int RunAll(const Flags& flags) {
   const absl::StatusOr<Json> earlier = ReadEarlier(flags.continue_file);
   if (!earlier.ok()) {
     std::cerr << "isolation: " << earlier.status().message() << "\n";
     return kExitUsage;
   }
+  Json bare = Json::array();
+  bool passed = RunBare(flags, bare);
   Ladder ladder(flags.options);
   Json cells = Json::array();
-  bool passed = true;
   for (const CellSpec& cell : flags.cells) {
     CellResults results(cell);
     CaseReport report(cell.Key(), /*judges=*/!flags.quick && flags.options.server.devices != "host");
@@ -151,8 +179,11 @@ int RunAll(const Flags& flags) {
     cells.back()["report"] = report.ToJson();
     cells.back()["within"] = report.Within();
   }
-  const Json document = {
-      {"device", flags.options.server.devices}, {"quick", flags.quick}, {"seed", flags.options.seed}, {"cells", cells}};
+  const Json document = {{"device", flags.options.server.devices},
+                         {"quick", flags.quick},
+                         {"seed", flags.options.seed},
+                         {"bare", bare},
+                         {"cells", cells}};
   // Samples would take a line each.
   return WriteJson("isolation", flags.json_file, document, /*indent=*/-1) && passed ? kExitOk : kExitFailed;
 }
@@ -165,6 +196,10 @@ int Run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (flags.cells.empty() && flags.bare.empty()) {
+    std::cerr << "isolation: expected --cell or --bare\n";
+    return kExitUsage;
   }
   Complete(flags);
   return RunAll(flags);

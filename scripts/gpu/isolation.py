@@ -19,9 +19,11 @@ RESNET = "latency=resnet50_b1"
 GEMM = "neighbour=gemm:768,in-flight=6"
 SHORT = "rounds=4,alone=1.5,mixed=3"
 # Name: (cell of the program, seconds it may take with loading its models). The most important first: a limit cuts the end.
+# "bare" is no cell, but a model against a loop without the server.
 CELLS = {
     "ladder": (f"{RESNET},{GEMM},load=0.2,rungs=ladder,rounds=4,alone=1,mixed=2", 180),
     "20": (f"{RESNET},{GEMM},load=0.2,rounds=8,alone=2.5,mixed=5,r99=1.03,w=0.97,r999=1.15,added-wait-us=60", 150),
+    "bare": ("resnet50_b1", 30),
     "50": (f"{RESNET},{GEMM},load=0.5,{SHORT},r99=1.05,w=0.95", 70),
     "standard": (f"{RESNET},{GEMM},class=standard,load=0.2,{SHORT},r99=1.05", 70),
     "copies": (f"{RESNET},neighbour=copy:64,in-flight=6,load=0.2,{SHORT},r99=1.05,h2d-us=65", 70),
@@ -36,7 +38,7 @@ CELLS = {
     "bert": (f"latency=bert_b1,{GEMM},load=0.2,rungs=priority+product,{SHORT}", 80),
     "ablations": (f"{RESNET},{GEMM},load=0.2,rungs=no-units+no-window+no-gate,rounds=3,alone=1,mixed=2", 90),
 }
-DEFAULT = ("ladder", "20", "50", "standard", "copies", "long", "long-uncut", "20/s", "5/s")
+DEFAULT = ("ladder", "20", "bare", "50", "standard", "copies", "long", "long-uncut", "20/s", "5/s")
 LEAST_SECONDS = 15
 
 
@@ -55,6 +57,11 @@ def parse_flags():
     if unknown:
         parser.error(f"unknown cells: {', '.join(unknown)}; known are {', '.join(CELLS)}")
     return arguments
+
+
+def verdict(report):
+    over = [f"{target['what']} {target['value']:.3f}" for target in report["targets"] if not target["within"]]
+    return "; ".join(over) if over else "within" if report["within"] else "not every request was answered"
 
 
 def stop_text(stopped, limit):
@@ -83,7 +90,8 @@ class Isolation:
         result, log = self.machine.work / "isolation-cell.json", self.machine.work / f"isolation-{name.replace('/', '-')}.log"
         result.unlink(missing_ok=True)
         command = [str(self.machine.program("isolation")), "--models", str(self.machine.repository / "isolation"),
-                   "--device", self.machine.devices.split(",")[0], "--cell", text, "--json", str(result),
+                   "--device", self.machine.devices.split(",")[0], "--bare" if name == "bare" else "--cell", text,
+                   "--json", str(result),
                    "--limit-seconds", f"{limit - 12:.0f}", *self.machine.module_flags()]
         if self.results.exists():
             command += ["--continue", str(self.results)]
@@ -101,15 +109,16 @@ class Isolation:
             print(*log.read_text(errors="replace").splitlines()[-10:], sep="\n", flush=True)
             return f"exit {done.returncode}"
         document = json.loads(result.read_text())
-        cell = document["cells"][0]
+        cell = (document["cells"] or document["bare"])[0]
         if "error" in cell:
             print(cell["error"], flush=True)
             return cell["error"]
+        if name == "bare":
+            return verdict(cell)
         # The program has pooled what was there before.
         self.cells = [other for other in self.cells if other["key"] != cell["key"]] + [cell]
         self.results.write_text(json.dumps({**document, "cells": self.cells}))
-        over = [f"{target['what']} {target['value']:.3f}" for target in cell["report"]["targets"] if not target["within"]]
-        return "; ".join(over) if over else "within" if cell["within"] else "not every request was answered"
+        return verdict(cell["report"])
 
     def run_torch(self):
         limit = self.left()

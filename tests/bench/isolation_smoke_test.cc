@@ -110,6 +110,16 @@ TEST_F(IsolationTest, StandardNeighboursAndBurstsRun) {
   EXPECT_EQ(cell.at("arrivals"), "bursty");
 }
 
+TEST_F(IsolationTest, ABareLoopIsComparedWith) {
+  ASSERT_EQ(Run(absl::StrCat("--bare chain --json ", file("result.json"))), 0) << ReadFile(file("err"));
+  const auto bare = nlohmann::json::parse(ReadFile(file("result.json"))).at("bare").at(0);
+  EXPECT_EQ(bare.at("submitted"), bare.at("answered"));
+  ASSERT_EQ(bare.at("rows").size(), 2u);
+  for (const auto& row : bare.at("rows")) EXPECT_EQ(row.at("n"), 100) << row;
+  EXPECT_EQ(Run(absl::StrCat("--bare absent --json ", file("result.json"))), 1);
+  EXPECT_EQ(Run(""), 2);
+}
+
 TEST_F(IsolationTest, WrongCellsAreRefused) {
   const std::pair<const char*, const char*> wrong[] = {
       {"neighbour=chain,load=0.1", "latency: expected a model"},
