@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "gpu/device.h"
@@ -33,6 +34,10 @@ std::vector<std::string> DeviceNames(const std::vector<DeviceSpec>& specs);
 absl::StatusOr<std::unique_ptr<gpu::Device>> MakeDevice(const DeviceSpec& spec, const ServerConfig& config,
                                                         const Clock& clock, gpu::MemoryBudget& host_memory,
                                                         bool tune = false);
+
+/// What starts a device of a server: MakeDevice, or a test's own.
+using DeviceMaker = absl::AnyInvocable<absl::StatusOr<std::unique_ptr<gpu::Device>>(
+    const DeviceSpec& spec, const ServerConfig& config, const Clock& clock, gpu::MemoryBudget& host_memory)>;
 
 /// Where the CUDA module is: --cuda-module, else beside the program, else in ../lib/sluice/ of it.
 std::string CudaModulePath(const ServerConfig& config);

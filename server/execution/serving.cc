@@ -62,14 +62,15 @@ Serving::Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, cons
       traces_(clock) {}
 
 absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& config, std::vector<DeviceSpec> specs,
-                                                         const Clock& clock, metrics::Metrics& metrics) {
+                                                         const Clock& clock, metrics::Metrics& metrics,
+                                                         DeviceMaker make) {
   std::unique_ptr<Serving> serving(new Serving(config, std::move(specs), clock, metrics));
-  SLUICE_RETURN_IF_ERROR(serving->StartDevices());
+  SLUICE_RETURN_IF_ERROR(serving->StartDevices(std::move(make)));
   serving->readings_ = metrics.AddSource([raw = serving.get()] { return raw->Read(); });
   return serving;
 }
 
-absl::Status Serving::StartDevices() {
+absl::Status Serving::StartDevices(DeviceMaker make) {
   const int cpus = UsableCpuCount();
   if (config_.polling) {
     spin_ = MakeSpinBudget(cpus, static_cast<int>(CudaDeviceCount()), config_.latency_threads, config_.request_threads);
@@ -80,12 +81,16 @@ absl::Status Serving::StartDevices() {
        {"latency_threads", spin_.latency_threads},
        {"io_thread", spin_.io_thread},
        {"standard_threads", spin_.standard_threads}});
+  if (!config_.tuning_cache.empty() && CudaDeviceCount() == 0) {
+    Log(Severity::kWarning, "setting without effect",
+        {{"setting", "--tuning-cache"}, {"reason", "no CUDA device is used, and only their kernels are tuned"}});
+  }
   SLUICE_ASSIGN_OR_RETURN(host_memory_, MakeHostMemoryBudget(config_.pinned_memory_limit, "/",
                                                              static_cast<size_t>(config_.response_pool_bytes)));
   responses_ = ResponsePool::Create({.limit_bytes = static_cast<size_t>(config_.response_pool_bytes),
                                      .reserved_share = config_.response_reserved_share});
   for (size_t i = 0; i < specs_.size(); ++i) {
-    SLUICE_ASSIGN_OR_RETURN(auto device, MakeDevice(specs_[i], config_, clock_, *host_memory_));
+    SLUICE_ASSIGN_OR_RETURN(auto device, make(specs_[i], config_, clock_, *host_memory_));
     Log(Severity::kInfo, "device",
         {{"name", device->info().name},
          {"description", device->info().description},

@@ -35,9 +35,11 @@ namespace sluice::server {
 /// it. Threads: InferenceBackend's methods from any I/O thread; the others from the main thread.
 class Serving final : public InferenceBackend {
  public:
-  /// Starts the devices and their lanes; no model yet. FAILED_PRECONDITION when a lane lacks its priority.
-  static absl::StatusOr<std::unique_ptr<Serving>> Create(const ServerConfig& config, std::vector<DeviceSpec> specs,
-                                                         const Clock& clock, metrics::Metrics& metrics);
+  /// Starts the devices, by `make`, and their lanes; no model yet. FAILED_PRECONDITION when a lane lacks its priority.
+  static absl::StatusOr<std::unique_ptr<Serving>> Create(
+      const ServerConfig& config, std::vector<DeviceSpec> specs, const Clock& clock, metrics::Metrics& metrics,
+      DeviceMaker make = [](const DeviceSpec& spec, const ServerConfig& config, const Clock& clock,
+                            gpu::MemoryBudget& host_memory) { return MakeDevice(spec, config, clock, host_memory); });
   ~Serving() override;
 
   /// Loads every model of the repository, one after another, on every device. A model that cannot be loaded is logged
@@ -83,7 +85,7 @@ class Serving final : public InferenceBackend {
 
  private:
   Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, const Clock& clock, metrics::Metrics& metrics);
-  absl::Status StartDevices();
+  absl::Status StartDevices(DeviceMaker make);
   /// Indices of the devices that a model runs on.
   absl::StatusOr<std::vector<size_t>> PlaceModel(const ModelSettings& settings) const;
   /// The device that folds constants.
