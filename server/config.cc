@@ -108,6 +108,8 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(InRange("latency-threads", config.latency_threads, 2, 8));
   SLUICE_RETURN_IF_ERROR(InRange("batch-streams", config.batch_streams, 2, 4));
   SLUICE_RETURN_IF_ERROR(InRange("max-message-bytes", static_cast<double>(config.max_message_bytes), 1024, INT32_MAX));
+  SLUICE_RETURN_IF_ERROR(InRange("max-infer-streams", config.max_infer_streams, 1, 1 << 20));
+  SLUICE_RETURN_IF_ERROR(InRange("stream-requests", config.stream_requests, 1, 1 << 16));
   SLUICE_RETURN_IF_ERROR(InRange("queue-requests", static_cast<double>(config.queue_requests), 1, 1 << 20));
   SLUICE_RETURN_IF_ERROR(InRange("queue-bytes", static_cast<double>(config.queue_bytes), 1024, 1e15));
   SLUICE_RETURN_IF_ERROR(MemoryLimit("gpu-memory-limit", config.gpu_memory_limit));
@@ -187,6 +189,10 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  "--request-threads; 2 to 8");
   app.add_option("--batch-streams", config.batch_streams, "Low-priority streams of the batch lane, 2 to 4");
   app.add_option("--max-message-bytes", config.max_message_bytes, "Largest request message");
+  app.add_option("--max-infer-streams", config.max_infer_streams,
+                 "ModelStreamInfer calls that may be open at once; more are refused");
+  app.add_option("--stream-requests", config.stream_requests,
+                 "Requests of one such call that may be read and not yet answered; then it reads no more");
   app.add_option("--queue-requests", config.queue_requests, "Requests that may wait, per device and class");
   app.add_option("--queue-bytes", config.queue_bytes, "Bytes of input that may wait, per device and class");
   app.add_option("--gpu-memory-limit", config.gpu_memory_limit,

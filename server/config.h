@@ -31,6 +31,8 @@ struct ServerConfig {
   int latency_threads = 4;  ///< The latency lane of a CUDA device gets up to so many where they may poll; 2 to 8.
   int batch_streams = 2;    ///< 2 to 4.
   int64_t max_message_bytes = INT32_MAX;
+  int max_infer_streams = 1024;            ///< ModelStreamInfer calls open at once.
+  int stream_requests = 256;               ///< Of one such call, read and not yet answered and written.
   int64_t queue_requests = 1024;           ///< Per device and class.
   int64_t queue_bytes = int64_t{1} << 30;  ///< Per device and class.
   int64_t gpu_memory_limit = 0;            ///< Bytes per CUDA device; 0: all but a reserve.

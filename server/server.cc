@@ -42,6 +42,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
   rpc_options.port = config.grpc_port;
   rpc_options.io_threads = config.io_threads;
   rpc_options.max_message_bytes = static_cast<int>(config.max_message_bytes);
+  rpc_options.max_infer_streams = config.max_infer_streams;
+  rpc_options.stream_requests = config.stream_requests;
   rpc_options.polling_threads = server->serving_->spin_budget().io_thread ? 1 : 0;
   rpc_options.policy.strict_class = config.strict_class;
   SLUICE_ASSIGN_OR_RETURN(server->rpc_,

@@ -19,14 +19,14 @@
 
 namespace sluice::rpc {
 
-/// Every declared method is served asynchronously, ModelInfer as raw bytes. A method that is mixed in must always have
-/// a call armed, or its callers hang.
+/// Every declared method is served asynchronously, the inferring ones as raw bytes. A method that is mixed in must
+/// always have a call armed, or its callers hang.
 using InferService = inference::GRPCInferenceService;
-using AsyncInferService = InferService::WithRawMethod_ModelInfer<
+using AsyncInferService = InferService::WithRawMethod_ModelInfer<InferService::WithRawMethod_ModelStreamInfer<
     InferService::WithAsyncMethod_ServerLive<InferService::WithAsyncMethod_ServerReady<
         InferService::WithAsyncMethod_ModelReady<InferService::WithAsyncMethod_ServerMetadata<
             InferService::WithAsyncMethod_ModelMetadata<InferService::WithAsyncMethod_ModelConfig<
-                InferService::WithAsyncMethod_ModelStatistics<InferService::Service>>>>>>>>;
+                InferService::WithAsyncMethod_ModelStatistics<InferService::Service>>>>>>>>>;
 using AsyncHealthService = grpc::health::v1::Health::AsyncService;
 
 /// What all calls of one server share. Outlives every call's RPC: the server shuts the queue down only after
@@ -34,13 +34,18 @@ using AsyncHealthService = grpc::health::v1::Health::AsyncService;
 class CallEnvironment {
  public:
   CallEnvironment(server::InferenceBackend& backend_in, RpcObserver& observer_in, const Clock& clock_in,
-                  RequestPolicy policy_in)
-      : backend(backend_in), observer(observer_in), clock(clock_in), policy(policy_in) {}
+                  RequestPolicy policy_in, int stream_requests_in)
+      : backend(backend_in),
+        observer(observer_in),
+        clock(clock_in),
+        policy(policy_in),
+        stream_requests(stream_requests_in) {}
 
   server::InferenceBackend& backend;
   RpcObserver& observer;
   const Clock& clock;
   const RequestPolicy policy;
+  const int stream_requests;  ///< Of one ModelStreamInfer call, read and not yet answered and written.
   AsyncInferService infer_service;
   AsyncHealthService health_service;
   std::unique_ptr<grpc::ServerCompletionQueue> queue;

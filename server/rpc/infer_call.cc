@@ -2,23 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/infer_call.h"
 
-#include <grpc/support/time.h>
-
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
-#include "base/status_macros.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/response.h"
 
 namespace sluice::rpc {
-namespace {
-
-/// A call that once held more slices than this gives their memory back.
-constexpr size_t kKeptSlices = 64;
-
-}  // namespace
 
 std::unique_ptr<InferCall> InferCallPool::Take() {
   {
@@ -72,16 +60,19 @@ void InferCall::OnArrived(bool ok) {
   references_.fetch_add(1, std::memory_order_relaxed);  // the RPC's
   if (!environment.stopping.load(std::memory_order_acquire)) Arm(environment, pool_);
   arrival = environment.clock.Now();
-  deadline = ReadDeadline();
+  deadline = ReadDeadline(*context_, arrival);
   environment.observer.OnReceived();
-  std::optional<absl::string_view> class_word;
-  absl::Status status = ReadMessage();
-  if (status.ok()) status = ReadClassMetadata(class_word);
+  const absl::StatusOr<std::optional<absl::string_view>> class_word = ReadClassMetadata(*context_);
+  // The message first: an error of any kind carries its id.
+  absl::Status status = Read(message_, class_word.ok() ? *class_word : std::nullopt);
+  if (status.ok()) status = class_word.status();
   if (status.ok()) {
-    status = ConvertRequest(parsed_, class_word, environment.policy, environment.backend, *this, conversion_);
-  }
-  if (status.ok()) {
-    Submit();
+    references_.fetch_add(1, std::memory_order_relaxed);  // the handle's
+    Submit(std::shared_ptr<server::InferRequest>(this, [](server::InferRequest* request) {
+      auto* const call = static_cast<InferCall*>(request);
+      call->OnHandleGone();
+      call->Unref();
+    }));
   } else {
     Finish(std::move(status));
     DropMessage();  // this thread alone has read it
@@ -89,140 +80,25 @@ void InferCall::OnArrived(bool ok) {
   Unref();
 }
 
-absl::Status InferCall::ReadMessage() {
-  message_bytes_ = message_.Length();
-  const grpc::Status dumped = message_.Dump(&slices_);
-  message_.Clear();
-  if (!dumped.ok()) return absl::InvalidArgumentError("the message could not be read (decompression failed?)");
-  chunks_.reserve(slices_.size());
-  for (const grpc::Slice& slice : slices_) {
-    chunks_.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()), slice.size());
-  }
-  return ParseInferRequest(chunks_, parsed_);
-}
-
-absl::Status InferCall::ReadClassMetadata(std::optional<absl::string_view>& word) const {
-  const auto [first, last] = context_->client_metadata().equal_range("sluice-class");
-  if (first == last) return absl::OkStatus();
-  if (std::next(first) != last) return absl::InvalidArgumentError("metadata sluice-class is given more than once");
-  word = absl::string_view(first->second.data(), first->second.size());
-  return absl::OkStatus();
-}
-
-Time InferCall::ReadDeadline() const {
-  const gpr_timespec raw = context_->raw_deadline();
-  if (gpr_time_cmp(raw, gpr_inf_future(raw.clock_type)) == 0) return Time::Infinite();
-  // As a distance from now: our clock need not be gRPC's.
-  const gpr_timespec left = gpr_time_sub(raw, gpr_now(raw.clock_type));
-  return arrival + absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
-}
-
-bool InferCall::IsAtDeadline(Time now) const {
-  if (deadline.is_infinite()) return false;
-  // gRPC ends a call at its deadline by cancelling it, and a client that gives up at its own deadline cancels a little
-  // before ours: ours began later and was rounded up to three digits on the way.
-  return now + absl::Milliseconds(2) + (deadline - arrival) / 50 >= deadline;
-}
-
-void InferCall::Submit() {
-  if (cancelled_.load(std::memory_order_acquire)) {
-    Finish(absl::CancelledError("the client cancelled the request"));
-    return;
-  }
-  accepted_ = true;
-  environment_->observer.OnAccepted(*this);
-  references_.fetch_add(1, std::memory_order_relaxed);  // the handle's
-  std::shared_ptr<server::InferRequest> handle(this, [](InferRequest* request) {
-    auto* const call = static_cast<InferCall*>(request);
-    call->Finish(absl::InternalError("the request was dropped without an answer"));
-    call->DropMessage();
-    call->Unref();
-  });
-  handle_ = handle;
-  environment_->backend.Submit(std::move(handle));
-  // Only now, so that the backend hears of a cancellation after the request. Either OnDone sees this store or this
-  // thread sees the cancellation: both are sequentially consistent.
-  submitted_.store(true, std::memory_order_seq_cst);
-  if (cancelled_.load(std::memory_order_seq_cst)) EndCancelled();
-}
-
-void InferCall::DropMessage() {
-  inputs.clear();
-  parsed_.inputs.clear();
-  parsed_.raw_inputs.clear();
-  conversion_.decoded.clear();
-  slices_.clear();
-  chunks_.clear();
-}
-
-void InferCall::EndCancelled() {
-  const std::shared_ptr<server::InferRequest> handle = handle_.lock();
-  if (handle != nullptr && !cancel_sent_.exchange(true, std::memory_order_acq_rel))
-    environment_->backend.Cancel(handle);
-  // The client is gone, so this answer is as good as the backend's own.
-  Finish(absl::CancelledError("the client cancelled the request"));
-}
-
 void InferCall::OnDone(bool /*ok*/) {
-  if (context_->IsCancelled()) {
-    stopped.store(true, std::memory_order_relaxed);
-    cancelled_.store(true, std::memory_order_seq_cst);
-    // Until it is submitted, the request is being built by the thread that received it; that one will look.
-    if (submitted_.load(std::memory_order_seq_cst)) EndCancelled();
-  }
+  if (context_->IsCancelled()) CancelByClient();
   OnRpcEvent();
 }
 
-absl::Status InferCall::Encode(absl::StatusOr<server::InferResult> result) {
-  SLUICE_RETURN_IF_ERROR(result.status());
-  const auto in_place = [](const server::ResponseOutput& output, size_t index) { return output.output_index == index; };
-  if (!std::equal(result->outputs.begin(), result->outputs.end(), requested_outputs.begin(), requested_outputs.end(),
-                  in_place)) {
-    return absl::InternalError("the outputs are not the ones that were asked for, in that order");
-  }
-  const ResponseFacts facts{*model, parsed_.id, request_class, conversion_.timings};
-  SLUICE_ASSIGN_OR_RETURN(std::vector<grpc::Slice> slices, EncodeResponse(facts, *std::move(result)));
-  // Last, so that the time it tells ends where gRPC takes over.
-  if (conversion_.timings) slices.push_back(EncodeTotalTime(environment_->clock.Now() - arrival));
-  response_ = grpc::ByteBuffer(slices.data(), slices.size());
-  return absl::OkStatus();
-}
-
-bool InferCall::Finish(absl::StatusOr<server::InferResult> result) {
-  if (answered_.exchange(true, std::memory_order_acq_rel)) return false;
-  AnsweredCall answer;
-  if (result.ok()) answer.timings = result->timings;
-  absl::Status status = Encode(std::move(result));
-  answered_at_ = environment_->clock.Now();
-  if (absl::IsCancelled(status) && IsAtDeadline(answered_at_)) {
-    status = absl::DeadlineExceededError("the deadline has passed");
-  }
-  answer.model = model.get();
-  answer.request_class = request_class;
-  answer.wished_class = conversion_.decision.wished;
-  answer.over_latency_share = request_class != conversion_.decision.used;
-  answer.submitted = accepted_;
-  answer.device_index = device_index;
-  answer.code = status.code();
-  answer.arrival = arrival;
-  answer.duration = answered_at_ - arrival;
-  answer.rows = accepted_ ? rows : 0;
-  answer.request_bytes = message_bytes_;
-  answer.response_bytes = status.ok() ? response_.Length() : 0;
-  environment_->observer.OnAnswered(answer);
+void InferCall::Deliver(const absl::Status& status, std::vector<grpc::Slice> response) {
   if (status.ok()) {
+    response_ = grpc::ByteBuffer(response.data(), response.size());
     responder_->Finish(response_, grpc::Status::OK, ToQueue(written_tag_));
-    return true;
+    return;
   }
   const std::optional<std::string> pushback = RetryPushback(status);
   if (pushback.has_value()) context_->AddTrailingMetadata("grpc-retry-pushback-ms", *pushback);
-  responder_->FinishWithError(ToGrpcStatus(WithRequestId(status, parsed_.id)), ToQueue(written_tag_));
+  responder_->FinishWithError(ToGrpcStatus(WithRequestId(status, message_id())), ToQueue(written_tag_));
   // The event may have been handled already, on another thread: nothing of the call may be touched here.
-  return true;
 }
 
 void InferCall::OnWritten(bool ok) {
-  environment_->observer.OnWritten(request_class, environment_->clock.Now() - answered_at_, ok);
+  environment_->observer.OnWritten(request_class, environment_->clock.Now() - answered_at(), ok);
   OnRpcEvent();
 }
 
@@ -245,39 +121,11 @@ void InferCall::Unref() {
 }
 
 void InferCall::Clear() {
-  id = RequestId();
-  device_index = 0;
-  model.reset();
-  request_class = RequestClass::kStandard;
-  arrival = Time();
-  deadline = Time::Infinite();
-  queue_deadline = Time::Infinite();
-  rows = 1;
-  bytes = 0;
-  shape_bucket = 0;
-  inputs.clear();
-  requested_outputs.clear();
-  stopped.store(false, std::memory_order_relaxed);
-  environment_ = nullptr;
+  MessageRequest::Clear();
   responder_.reset();
   context_.reset();
   message_.Clear();
   response_.Clear();
-  parsed_ = ParsedRequest();
-  conversion_ = Conversion();
-  slices_.clear();
-  chunks_.clear();
-  if (slices_.capacity() > kKeptSlices) {
-    slices_.shrink_to_fit();
-    chunks_.shrink_to_fit();
-  }
-  message_bytes_ = 0;
-  accepted_ = false;
-  answered_.store(false, std::memory_order_relaxed);
-  submitted_.store(false, std::memory_order_relaxed);
-  cancelled_.store(false, std::memory_order_relaxed);
-  cancel_sent_.store(false, std::memory_order_relaxed);
-  handle_.reset();
 }
 
 }  // namespace sluice::rpc

@@ -25,8 +25,12 @@ constexpr uint32_t kOutputDatatype = 2;
 constexpr uint32_t kOutputShape = 3;
 constexpr uint32_t kEntryKey = 1;
 constexpr uint32_t kEntryValue = 2;
+constexpr uint32_t kBoolParam = 1;
 constexpr uint32_t kInt64Param = 2;
 constexpr uint32_t kStringParam = 3;
+// Of ModelStreamInferResponse.
+constexpr uint32_t kErrorMessage = 1;
+constexpr uint32_t kInferResponse = 2;
 
 void AppendVarint(uint64_t value, std::string& out) {
   while (value >= 0x80) {
@@ -115,6 +119,31 @@ grpc::Slice EncodeTotalTime(absl::Duration total) {
   std::string parameter;
   AppendDurationParameter("sluice_total_us", total, parameter);
   return grpc::Slice(parameter);
+}
+
+std::vector<grpc::Slice> EncodeStreamResponse(std::vector<grpc::Slice> response) {
+  std::string yes;
+  AppendTag(kBoolParam, WireType::kVarint, yes);
+  AppendVarint(1, yes);
+  std::string final_mark;
+  AppendParameter("triton_final_response", yes, final_mark);
+  response.emplace_back(final_mark);
+  size_t size = 0;
+  for (const grpc::Slice& slice : response) size += slice.size();
+  std::string head;
+  AppendTag(kInferResponse, WireType::kLengthDelimited, head);
+  AppendVarint(size, head);
+  response.insert(response.begin(), grpc::Slice(head));
+  return response;
+}
+
+std::vector<grpc::Slice> EncodeStreamError(const std::string& message, const std::string& id) {
+  std::string response;
+  if (!id.empty()) AppendField(kId, id, response);
+  std::string encoded;
+  AppendField(kErrorMessage, message, encoded);
+  AppendField(kInferResponse, response, encoded);
+  return {grpc::Slice(encoded)};
 }
 
 absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& facts, server::InferResult result) {

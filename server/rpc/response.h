@@ -37,4 +37,10 @@ absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& fac
 /// when the response is built. Apart from the rest, because it is known last; protobuf reads fields in any order.
 grpc::Slice EncodeTotalTime(absl::Duration total);
 
+/// A ModelStreamInferResponse around an encoded ModelInferResponse, which is marked as its request's last one.
+std::vector<grpc::Slice> EncodeStreamResponse(std::vector<grpc::Slice> response);
+
+/// A ModelStreamInferResponse that says what was wrong with the request `id`. `message` must be UTF-8.
+std::vector<grpc::Slice> EncodeStreamError(const std::string& message, const std::string& id);
+
 }  // namespace sluice::rpc

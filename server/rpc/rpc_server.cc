@@ -33,8 +33,10 @@ absl::Status CheckOptions(const RpcOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("polling I/O threads: expected 0 to ", options.io_threads, ", got ", options.polling_threads));
   }
-  if (options.armed_calls < 1 || options.max_concurrent_streams < 1 || options.max_message_bytes < 1) {
-    return absl::InvalidArgumentError("armed calls, concurrent streams and message bytes must be 1 or more");
+  if (options.armed_calls < 1 || options.max_concurrent_streams < 1 || options.max_message_bytes < 1 ||
+      options.max_infer_streams < 1 || options.stream_requests < 1) {
+    return absl::InvalidArgumentError(
+        "armed calls, concurrent streams, message bytes, inferring streams and requests of one must be 1 or more");
   }
   return absl::OkStatus();
 }
@@ -94,7 +96,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& op
 
 RpcServer::RpcServer(const RpcOptions& options, server::InferenceBackend& backend, RpcObserver& observer,
                      const Clock& clock)
-    : environment_(backend, observer, clock, options.policy),
+    : environment_(backend, observer, clock, options.policy, options.stream_requests),
+      streams_(static_cast<size_t>(options.max_infer_streams)),
       pool_(std::make_shared<InferCallPool>(static_cast<size_t>(options.armed_calls) * 2)) {}
 
 RpcServer::~RpcServer() { Stop(); }
@@ -119,6 +122,7 @@ absl::Status RpcServer::Listen(const RpcOptions& options) {
 
 void RpcServer::Serve(const RpcOptions& options) {
   for (int i = 0; i < options.armed_calls; ++i) InferCall::Arm(environment_, pool_);
+  StreamInferCall::Arm(environment_, streams_, kArmedSmallCalls);
   ArmModelCalls(environment_, kArmedSmallCalls);
   ArmHealthCalls(environment_, watches_, kArmedSmallCalls);
   for (int i = 0; i < options.io_threads; ++i) {
@@ -137,6 +141,7 @@ void RpcServer::Drain(absl::Duration grace) {
   drained_ = true;
   environment_.stopping.store(true, std::memory_order_release);
   watches_.EndAll();
+  streams_.EndAll();
   if (server_ != nullptr) {
     // On the monotonic clock, so that a step of the wall clock does not cut the grace short.
     const gpr_timespec span = gpr_time_from_millis(Milliseconds(grace), GPR_TIMESPAN);

@@ -22,6 +22,7 @@
 #include "server/rpc/health_calls.h"
 #include "server/rpc/infer_call.h"
 #include "server/rpc/rpc_observer.h"
+#include "server/rpc/stream_infer_call.h"
 
 namespace sluice::rpc {
 
@@ -36,6 +37,10 @@ struct RpcOptions {
   int armed_calls = 64;
   /// Per connection; bounds what one client can have under way.
   int max_concurrent_streams = 1024;
+  /// ModelStreamInfer calls that may be open at once, on all connections; more are refused.
+  int max_infer_streams = 1024;
+  /// Requests of one such call that may be read and not yet answered and written; then it reads no more.
+  int stream_requests = 256;
   /// Clients may ping this often, also without calls: 10 to 30 s are common, and gRPC's default of 5 min cuts them off.
   absl::Duration min_ping_interval = absl::Seconds(5);
   absl::Duration keepalive_time = absl::Hours(2);
@@ -71,6 +76,7 @@ class RpcServer {
 
   CallEnvironment environment_;
   HealthWatches watches_;
+  StreamInferCalls streams_;
   const std::shared_ptr<InferCallPool> pool_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;

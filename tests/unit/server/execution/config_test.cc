@@ -74,6 +74,8 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
        "--unit-limit-us: expected at least --unit-target-us (61), got 60"},
       {{"--model-repository", "m", "--polling", "on"}, "--polling"},
       {{"--model-repository", "m", "--queue-requests", "0"}, "--queue-requests"},
+      {{"--model-repository", "m", "--max-infer-streams", "0"}, "--max-infer-streams"},
+      {{"--model-repository", "m", "--stream-requests", "100000"}, "--stream-requests"},
       {{"--model-repository", "m", "--queue-bytes", "10"}, "--queue-bytes"},
       {{"--model-repository", "m", "--max-message-bytes", "3000000000"}, "--max-message-bytes"},
       {{"--model-repository", "m", "--host-threads", "1000"}, "--host-threads"},
