@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "client/convert.h"
 #include "client/errors.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/impl/codegen/serialization_traits.h"
 
@@ -19,12 +20,42 @@ constexpr int kMostThreads = 16;
 
 }  // namespace
 
-struct AsyncClient::Call {
-  grpc::ClientContext context;
-  std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  OnAnswer on_answer;
+class AsyncClient::Call final : public Operation {
+ public:
+  explicit Call(OnAnswer on_answer) : on_answer_(std::move(on_answer)) {}
+  void Start(grpc::GenericStub& stub, const EncodedRequest& request, grpc::CompletionQueue& queue) {
+    reader_ = stub.PrepareUnaryCall(&context_, kMethod, request.bytes(), &queue);
+    reader_->StartCall();
+    reader_->Finish(&response_, &status_, static_cast<Operation*>(this));
+  }
+  void Cancel() override { context_.TryCancel(); }
+  grpc::ClientContext& context() { return context_; }
+
+ private:
+  void Complete(bool /*ok*/, Time now) override {
+    on_answer_({FromGrpc(status_, context_), now, std::move(response_)});
+  }
+
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
+  grpc::ByteBuffer response_;
+  grpc::Status status_;
+  OnAnswer on_answer_;
+};
+
+class AsyncClient::Timer final : public Operation {
+ public:
+  explicit Timer(OnTime on_time) : on_time_(std::move(on_time)) {}
+  void Start(absl::Duration wait, grpc::CompletionQueue& queue) {
+    alarm_.Set(&queue, MonotonicDeadline(wait), static_cast<Operation*>(this));
+  }
+  void Cancel() override { alarm_.Cancel(); }
+
+ private:
+  void Complete(bool ok, Time /*now*/) override { on_time_(ok); }
+
+  grpc::Alarm alarm_;
+  OnTime on_time_;
 };
 
 absl::StatusOr<EncodedRequest> EncodedRequest::Encode(const std::string& model, std::vector<Tensor> inputs,
@@ -39,11 +70,23 @@ absl::StatusOr<EncodedRequest> EncodedRequest::Encode(const std::string& model, 
   return EncodedRequest(std::move(bytes));
 }
 
+absl::StatusOr<EncodedRequest> EncodedRequest::EncodeViews(const std::string& model,
+                                                           const std::vector<TensorView>& inputs,
+                                                           const InferOptions& options) {
+  SLUICE_ASSIGN_OR_RETURN(std::vector<grpc::Slice> slices, EncodeInferRequest(model, inputs, options));
+  return EncodedRequest(grpc::ByteBuffer(slices.data(), slices.size()));
+}
+
 absl::StatusOr<std::unique_ptr<AsyncClient>> AsyncClient::Connect(const ClientOptions& options, int thread_count) {
   if (thread_count < 1 || thread_count > kMostThreads) {
     return absl::InvalidArgumentError(absl::StrCat("thread_count: must be 1 to ", kMostThreads));
   }
   SLUICE_ASSIGN_OR_RETURN(auto channels, OpenChannels(options));
+  return Create(std::move(channels), thread_count);
+}
+
+std::unique_ptr<AsyncClient> AsyncClient::Create(std::vector<std::shared_ptr<grpc::Channel>> channels,
+                                                 int thread_count) {
   auto client = std::unique_ptr<AsyncClient>(new AsyncClient(std::move(channels)));
   for (int i = 0; i < thread_count; ++i) {
     client->threads_.emplace_back("answers", [self = client.get()] { self->Poll(); });
@@ -56,10 +99,14 @@ AsyncClient::AsyncClient(std::vector<std::shared_ptr<grpc::Channel>> channels) :
 }
 
 AsyncClient::~AsyncClient() {
+  {
+    MutexLock lock(mutex_);
+    going_ = true;
+  }
   CancelAll();
   {
     MutexLock lock(mutex_);
-    while (!calls_.empty()) all_answered_.Wait(mutex_);
+    while (!operations_.empty()) all_over_.Wait(mutex_);
   }
   queue_.Shutdown();
   threads_.clear();
@@ -67,50 +114,59 @@ AsyncClient::~AsyncClient() {
 
 size_t AsyncClient::outstanding() const {
   MutexLock lock(mutex_);
-  return calls_.size();
+  return operations_.size();
 }
 
-void AsyncClient::StartInfer(const EncodedRequest& request, absl::Duration deadline,
-                             std::optional<RequestClass> request_class, OnAnswer on_answer) {
-  auto call = std::make_shared<Call>();
-  call->on_answer = std::move(on_answer);
-  PrepareContext(call->context, deadline, request_class);
-  grpc::GenericStub& stub = *stubs_[next_.fetch_add(1, std::memory_order_relaxed) % stubs_.size()];
-  call->reader = stub.PrepareUnaryCall(&call->context, kMethod, request.bytes(), &queue_);
-  {
-    // Registered before it starts: its answer may come before the next line here.
-    MutexLock lock(mutex_);
-    calls_.emplace(call.get(), call);
-  }
-  call->reader->StartCall();
-  call->reader->Finish(&call->response, &call->status, call.get());
+bool AsyncClient::Register(const std::shared_ptr<Operation>& operation) {
+  MutexLock lock(mutex_);
+  operations_.emplace(operation.get(), operation);
+  return !going_;
+}
+
+std::shared_ptr<AsyncClient::Operation> AsyncClient::StartInfer(const EncodedRequest& request, absl::Duration deadline,
+                                                                std::optional<RequestClass> request_class,
+                                                                OnAnswer on_answer) {
+  auto call = std::make_shared<Call>(std::move(on_answer));
+  PrepareContext(call->context(), deadline, request_class);
+  const bool stays = Register(call);  // before it starts: its answer may come before the next line here
+  call->Start(*stubs_[next_.fetch_add(1, std::memory_order_relaxed) % stubs_.size()], request, queue_);
+  if (!stays) call->Cancel();
+  return call;
+}
+
+std::shared_ptr<AsyncClient::Operation> AsyncClient::StartTimer(Time time, OnTime on_time) {
+  auto timer = std::make_shared<Timer>(std::move(on_time));
+  const bool stays = Register(timer);
+  timer->Start(time - clock_.Now(), queue_);
+  if (!stays) timer->Cancel();
+  return timer;
 }
 
 void AsyncClient::CancelAll() {
-  std::vector<std::shared_ptr<Call>> calls;
+  std::vector<std::shared_ptr<Operation>> operations;
   {
     MutexLock lock(mutex_);
-    calls.reserve(calls_.size());
-    for (const auto& [key, call] : calls_) calls.push_back(call);
+    operations.reserve(operations_.size());
+    for (const auto& [key, operation] : operations_) operations.push_back(operation);
   }
-  for (const auto& call : calls) call->context.TryCancel();
+  for (const auto& operation : operations) operation->Cancel();
 }
 
 void AsyncClient::Poll() {
   void* tag = nullptr;
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
-    const Time answered = clock_.Now();
-    std::shared_ptr<Call> call;
+    const Time now = clock_.Now();
+    std::shared_ptr<Operation> operation;
     {
       MutexLock lock(mutex_);
-      call = calls_.find(static_cast<Call*>(tag))->second;
+      operation = operations_.find(static_cast<Operation*>(tag))->second;
     }
-    call->on_answer({FromGrpc(call->status, call->context), answered, std::move(call->response)});
+    operation->Complete(ok, now);
     // Forgotten after its callback, so that a call started there keeps the client from looking idle.
     MutexLock lock(mutex_);
-    calls_.erase(call.get());
-    if (calls_.empty()) all_answered_.NotifyAll();
+    operations_.erase(operation.get());
+    if (operations_.empty()) all_over_.NotifyAll();
   }
 }
 

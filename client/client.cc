@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "client/convert.h"
 #include "client/errors.h"
+#include "client/flight.h"
 #include "client/pause.h"
 #include "health.grpc.pb.h"
 
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
 }
 
 Client::Client(ClientOptions options, std::vector<std::shared_ptr<grpc::Channel>> channels)
-    : options_(std::move(options)), channels_(std::move(channels)) {
+    : options_(std::move(options)), channels_(std::move(channels)), async_(AsyncClient::Create(channels_, 1)) {
   for (const auto& channel : channels_) stubs_.push_back(inference::GRPCInferenceService::NewStub(channel));
 }
 
@@ -81,19 +82,44 @@ absl::StatusOr<InferReply> Client::InferOnce(const inference::ModelInferRequest&
 
 absl::StatusOr<InferReply> Client::Infer(const std::string& model, std::vector<Tensor> inputs,
                                          const InferOptions& options) {
+  if (options.hedge_after.has_value()) return InferAsync(model, std::move(inputs), options).get();
+  // Not by a future: the thread that waits for gRPC's answer would have to wake this one.
   const Time deadline = clock_.Now() + options.deadline.value_or(options_.default_deadline);
   SLUICE_ASSIGN_OR_RETURN(const inference::ModelInferRequest request,
                           BuildInferRequest(model, std::move(inputs), options));
-  absl::Duration wait = options_.retry.first_wait;
   for (int attempt = 1;; ++attempt) {
     absl::StatusOr<InferReply> reply = InferOnce(request, options, deadline);
-    if (reply.ok() || attempt >= options_.retry.max_attempts || !IsRetryable(reply.status())) return reply;
-    const Time again = clock_.Now() + RetryPushback(reply.status()).value_or(wait);
-    // An attempt that could only start after the deadline tells the caller less than this error does.
-    if (again >= deadline) return reply;
-    PauseUntil(again);
-    wait = std::min(wait * 2, options_.retry.longest_wait);
+    if (reply.ok()) return reply;
+    const std::optional<Time> again = NextAttempt(options_.retry, attempt, reply.status(), clock_.Now(), deadline);
+    if (!again.has_value()) return reply;
+    PauseUntil(*again);
   }
+}
+
+std::future<absl::StatusOr<InferReply>> Client::InferAsync(const std::string& model, std::vector<Tensor> inputs,
+                                                           const InferOptions& options) {
+  const auto owned = std::make_shared<const std::vector<Tensor>>(std::move(inputs));
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : *owned) views.push_back(ViewOf(tensor, owned));
+  return InferViewsAsync(model, views, options);
+}
+
+std::future<absl::StatusOr<InferReply>> Client::InferViewsAsync(const std::string& model,
+                                                                const std::vector<TensorView>& inputs,
+                                                                const InferOptions& options) {
+  absl::StatusOr<EncodedRequest> request = EncodedRequest::EncodeViews(model, inputs, options);
+  absl::Status status = request.status();
+  if (options.hedge_after.has_value() && options.request_class != RequestClass::kLatency) {
+    status = absl::InvalidArgumentError("hedge_after: is for request_class latency only");
+  }
+  if (!status.ok()) {
+    std::promise<absl::StatusOr<InferReply>> refused;
+    refused.set_value(std::move(status));
+    return refused.get_future();
+  }
+  const Time deadline = clock_.Now() + options.deadline.value_or(options_.default_deadline);
+  return Flight::Start(*async_, clock_,
+                       {*std::move(request), options.request_class, deadline, options_.retry, options.hedge_after});
 }
 
 absl::StatusOr<bool> Client::ServerLive() {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "client/async_client.h"
 #include "client/channel.h"
 #include "client/types.h"
 #include "inference.grpc.pb.h"
@@ -17,11 +19,12 @@
 namespace sluice::client {
 
 /// A client of one server.
-/// Purpose: the Open Inference Protocol with Sluice's classes, as plain blocking calls. Bounds: every call has a
+/// Purpose: the Open Inference Protocol with Sluice's classes, as blocking calls and futures. Bounds: every call has a
 /// deadline (ClientOptions::default_deadline unless the call names one); messages up to 2 GiB - 1.
 /// Ownership: owns its channels; nothing handed to a call is kept after it.
-/// Threads: all methods may be called from any thread at any time; each blocks its caller until the answer or deadline.
-/// Errors: the server's status with the same code (see client/errors.h: IsRetryable, RetryPushback).
+/// Threads: all methods may be called from any thread at any time; all but InferAsync block their caller until the
+/// answer or deadline. One thread of its own ("answers") serves the futures. Errors: the server's status with the same
+/// code (see client/errors.h: IsRetryable, RetryPushback).
 class Client {
  public:
   /// Opens the channels and waits until connected (ClientOptions::connect_timeout). INVALID_ARGUMENT, UNAVAILABLE.
@@ -30,6 +33,15 @@ class Client {
   /// One inference. Retried as ClientOptions::retry says, within the one deadline.
   absl::StatusOr<InferReply> Infer(const std::string& model, std::vector<Tensor> inputs,
                                    const InferOptions& options = {});
+
+  /// The same without blocking, and without a copy of the tensors' bytes on the way to gRPC. INVALID_ARGUMENT comes in
+  /// the future too. A client that goes cancels what is under way.
+  std::future<absl::StatusOr<InferReply>> InferAsync(const std::string& model, std::vector<Tensor> inputs,
+                                                     const InferOptions& options = {});
+  /// The same with tensors that stay where they are.
+  std::future<absl::StatusOr<InferReply>> InferViewsAsync(const std::string& model,
+                                                          const std::vector<TensorView>& inputs,
+                                                          const InferOptions& options = {});
 
   absl::StatusOr<bool> ServerLive();
   absl::StatusOr<bool> ServerReady();
@@ -58,7 +70,8 @@ class Client {
   const std::vector<std::shared_ptr<grpc::Channel>> channels_;
   std::vector<std::unique_ptr<inference::GRPCInferenceService::Stub>> stubs_;
   const MonotonicClock clock_;
-  std::atomic<uint64_t> next_ = 0;  // Relaxed: only spreads calls over the channels.
+  std::atomic<uint64_t> next_ = 0;            // Relaxed: only spreads calls over the channels.
+  const std::unique_ptr<AsyncClient> async_;  // last: its operations use what is above
 };
 
 }  // namespace sluice::client

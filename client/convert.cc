@@ -9,12 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "grpc/support/time.h"
+#include "base/status_macros.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 namespace sluice::client {
 namespace {
 
-absl::Status CheckBytesElements(const Tensor& tensor, int64_t count) {
+absl::Status CheckBytesElements(const TensorView& tensor, int64_t count) {
   size_t at = 0;
   for (int64_t i = 0; i < count; ++i) {
     uint32_t length = 0;
@@ -46,6 +48,10 @@ absl::Duration TimingOf(const inference::ModelInferResponse& response, absl::str
 
 }  // namespace
 
+TensorView ViewOf(const Tensor& tensor, std::shared_ptr<const void> owner) {
+  return {tensor.name, tensor.type, tensor.shape, tensor.bytes, std::move(owner)};
+}
+
 absl::StatusOr<int64_t> ElementCount(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (const int64_t dimension : shape) {
@@ -56,7 +62,7 @@ absl::StatusOr<int64_t> ElementCount(const std::vector<int64_t>& shape) {
   return count;
 }
 
-absl::Status CheckTensor(const Tensor& tensor) {
+absl::Status CheckTensor(const TensorView& tensor) {
   const absl::StatusOr<int64_t> count = ElementCount(tensor.shape);
   if (!count.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "': ", count.status().message()));
@@ -75,8 +81,21 @@ absl::Status CheckTensor(const Tensor& tensor) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<inference::ModelInferRequest> BuildInferRequest(const std::string& model, std::vector<Tensor> inputs,
-                                                               const InferOptions& options) {
+namespace {
+
+/// Field number and wire type (length-delimited).
+constexpr uint32_t kRawInputContentsTag = (inference::ModelInferRequest::kRawInputContentsFieldNumber << 3) | 2;
+constexpr int64_t kLargestMessage = std::numeric_limits<int32_t>::max();
+
+absl::Status CheckSize(size_t bytes) {
+  if (bytes <= static_cast<size_t>(kLargestMessage)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the request is ", bytes, " bytes; a message carries at most ", kLargestMessage));
+}
+
+/// Everything but the tensors' bytes.
+absl::StatusOr<inference::ModelInferRequest> BuildHead(const std::string& model, const std::vector<TensorView>& inputs,
+                                                       const InferOptions& options) {
   inference::ModelInferRequest request;
   request.set_model_name(model);
   request.set_model_version(options.model_version);
@@ -86,20 +105,60 @@ absl::StatusOr<inference::ModelInferRequest> BuildInferRequest(const std::string
     (*request.mutable_parameters())["timeout"].set_int64_param(absl::ToInt64Microseconds(*options.timeout));
   }
   if (options.timings) (*request.mutable_parameters())["sluice_timings"].set_bool_param(true);
-  for (Tensor& tensor : inputs) {
+  for (const TensorView& tensor : inputs) {
     if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
     auto* input = request.add_inputs();
     input->set_name(tensor.name);
     input->set_datatype(std::string(WireName(tensor.type)));
     input->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-    *request.add_raw_input_contents() = std::move(tensor.bytes);
   }
   for (const std::string& name : options.outputs) request.add_outputs()->set_name(name);
-  if (request.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the request is ", request.ByteSizeLong(), " bytes; a message carries at most 2147483647"));
-  }
   return request;
+}
+
+/// The tensor's bytes as a slice that keeps their owner.
+grpc::Slice SliceOf(const TensorView& tensor) {
+  // gRPC does not write to it.
+  return grpc::Slice(
+      const_cast<char*>(tensor.bytes.data()), tensor.bytes.size(),
+      [](void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); },
+      new std::shared_ptr<const void>(tensor.owner));
+}
+
+}  // namespace
+
+absl::StatusOr<inference::ModelInferRequest> BuildInferRequest(const std::string& model, std::vector<Tensor> inputs,
+                                                               const InferOptions& options) {
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : inputs) views.push_back(ViewOf(tensor));
+  SLUICE_ASSIGN_OR_RETURN(inference::ModelInferRequest request, BuildHead(model, views, options));
+  for (Tensor& tensor : inputs) *request.add_raw_input_contents() = std::move(tensor.bytes);
+  SLUICE_RETURN_IF_ERROR(CheckSize(request.ByteSizeLong()));
+  return request;
+}
+
+absl::StatusOr<std::vector<grpc::Slice>> EncodeInferRequest(const std::string& model,
+                                                            const std::vector<TensorView>& inputs,
+                                                            const InferOptions& options) {
+  SLUICE_ASSIGN_OR_RETURN(const inference::ModelInferRequest request, BuildHead(model, inputs, options));
+  std::vector<grpc::Slice> slices;
+  std::string head = request.SerializeAsString();  // the raw contents have the highest number, so they come last
+  size_t bytes = 0;
+  for (const TensorView& tensor : inputs) {
+    {
+      google::protobuf::io::StringOutputStream stream(&head);
+      google::protobuf::io::CodedOutputStream out(&stream);
+      out.WriteTag(kRawInputContentsTag);
+      out.WriteVarint64(tensor.bytes.size());
+    }
+    bytes += head.size() + tensor.bytes.size();
+    slices.emplace_back(head);
+    head.clear();
+    if (!tensor.bytes.empty()) slices.push_back(SliceOf(tensor));
+  }
+  if (!head.empty()) slices.emplace_back(head);
+  SLUICE_RETURN_IF_ERROR(CheckSize(bytes + head.size()));
+  return slices;
 }
 
 std::optional<StageTimings> ReadStageTimings(const inference::ModelInferResponse& response) {
@@ -137,7 +196,7 @@ absl::StatusOr<InferReply> ReadInferResponse(inference::ModelInferResponse respo
     tensor.type = ParseWireName(output.datatype()).value_or(DataType::kInvalid);
     tensor.shape.assign(output.shape().begin(), output.shape().end());
     tensor.bytes = std::move(*response.mutable_raw_output_contents(i));
-    if (absl::Status status = CheckTensor(tensor); !status.ok()) {
+    if (absl::Status status = CheckTensor(ViewOf(tensor)); !status.ok()) {
       return absl::InternalError(absl::StrCat("the response is not consistent: ", status.message()));
     }
     reply.outputs.push_back(std::move(tensor));
@@ -148,10 +207,14 @@ absl::StatusOr<InferReply> ReadInferResponse(inference::ModelInferResponse respo
   return reply;
 }
 
+gpr_timespec MonotonicDeadline(absl::Duration wait) {
+  const absl::Duration bounded = std::clamp(wait, absl::ZeroDuration(), absl::Hours(24 * 365));
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(bounded), GPR_TIMESPAN));
+}
+
 void PrepareContext(grpc::ClientContext& context, absl::Duration deadline, std::optional<RequestClass> request_class) {
-  const absl::Duration bounded = std::clamp(deadline, absl::ZeroDuration(), absl::Hours(24 * 365));
-  context.set_deadline(
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(absl::ToInt64Nanoseconds(bounded), GPR_TIMESPAN)));
+  context.set_deadline(MonotonicDeadline(deadline));
   if (request_class.has_value()) {
     context.AddMetadata(kClassMetadata, std::string(RequestClassName(*request_class)));
   }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/errors.h"
 
+#include <algorithm>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -44,6 +46,16 @@ bool IsRetryable(const absl::Status& status) {
   if (pushback.has_value() && *pushback < absl::ZeroDuration()) return false;
   if (status.code() == absl::StatusCode::kUnavailable) return true;
   return status.code() == absl::StatusCode::kResourceExhausted && pushback.has_value();
+}
+
+std::optional<Time> NextAttempt(const RetryPolicy& policy, int attempt, const absl::Status& status, Time now,
+                                Time deadline) {
+  if (attempt >= policy.max_attempts || !IsRetryable(status)) return std::nullopt;
+  absl::Duration wait = policy.first_wait;
+  for (int i = 1; i < attempt; ++i) wait = std::min(wait * 2, policy.longest_wait);
+  const Time again = now + RetryPushback(status).value_or(wait);
+  if (again >= deadline) return std::nullopt;
+  return again;
 }
 
 std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(code); }

@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "client/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
 
@@ -24,6 +26,12 @@ std::optional<absl::Duration> RetryPushback(const absl::Status& status);
 /// unless the server said not to, and RESOURCE_EXHAUSTED when the server said when. Inference has no side effects, so
 /// sending twice is safe.
 bool IsRetryable(const absl::Status& status);
+
+/// When the attempt after number `attempt` (from 1), which failed with `status` at `now`, should be sent, if at all:
+/// after the server's push-back, else after a wait that doubles; never when that would be after the deadline, where the
+/// attempt could only hide this error.
+std::optional<Time> NextAttempt(const RetryPolicy& policy, int attempt, const absl::Status& status, Time now,
+                                Time deadline);
 
 /// "DEADLINE_EXCEEDED" and so on: the names gRPC uses.
 std::string CodeName(absl::StatusCode code);

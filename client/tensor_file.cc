@@ -98,7 +98,7 @@ absl::StatusOr<Tensor> ReadProtocolInput(const json& entry, const std::vector<Te
   if (!entry.contains("shape")) return tensor;
   SLUICE_ASSIGN_OR_RETURN(std::vector<int64_t> shape, ReadShape(entry["shape"], name));
   tensor.shape = std::move(shape);
-  SLUICE_RETURN_IF_ERROR(CheckTensor(tensor));
+  SLUICE_RETURN_IF_ERROR(CheckTensor(ViewOf(tensor)));
   return tensor;
 }
 
@@ -176,7 +176,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
 absl::StatusOr<Tensor> ParseNpy(absl::string_view file) {
   SLUICE_ASSIGN_OR_RETURN(NpyHeader header, ParseNpyHeader(file));
   Tensor tensor{"", header.type, std::move(header.shape), std::string(file.substr(header.data_offset))};
-  SLUICE_RETURN_IF_ERROR(CheckTensor(tensor));
+  SLUICE_RETURN_IF_ERROR(CheckTensor(ViewOf(tensor)));
   return tensor;
 }
 
@@ -215,7 +215,7 @@ absl::StatusOr<Tensor> LoadInput(const TensorInfo& info, const InputSource& sour
   SLUICE_ASSIGN_OR_RETURN(Tensor tensor, LoadFile(info, source));
   if (source.shape.has_value()) tensor.shape = *source.shape;
   CompleteBatch(info, tensor.shape);
-  SLUICE_RETURN_IF_ERROR(CheckTensor(tensor));
+  SLUICE_RETURN_IF_ERROR(CheckTensor(ViewOf(tensor)));
   return tensor;
 }
 

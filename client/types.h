@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/data_type.h"
 #include "base/request_class.h"
@@ -21,6 +23,16 @@ struct Tensor {
   std::string bytes;
 };
 
+/// A tensor whose bytes stay where they are, laid out as Tensor's. `owner` keeps them alive and unchanged for as long
+/// as anything refers to them; without one they must outlive the client.
+struct TensorView {
+  std::string name;
+  DataType type = DataType::kInvalid;
+  std::vector<int64_t> shape;
+  absl::string_view bytes;
+  std::shared_ptr<const void> owner = nullptr;
+};
+
 /// Options of one inference. The defaults ask for nothing: the server chooses the class and returns every output.
 struct InferOptions {
   std::optional<RequestClass> request_class;  ///< Sent as metadata `sluice-class`; none lets the server decide.
@@ -31,6 +43,9 @@ struct InferOptions {
   std::string model_version;                  ///< Empty is the newest ready version.
   std::vector<std::string> outputs;           ///< Names of the outputs wanted; empty is all.
   bool timings = false;                       ///< Ask for the stage times of this request.
+  /// Sends the request once more, on the next channel, when it has no answer after so long; the first success counts
+  /// and the other is cancelled. For request_class latency only, since it costs the server up to twice the work.
+  std::optional<absl::Duration> hedge_after;
 };
 
 /// Where the server spent the time of one request.

@@ -18,12 +18,12 @@ Tensor Ints(std::vector<int64_t> shape, size_t bytes) {
 
 // Goal: a tensor that is not consistent is refused before it is sent. Method: wrong sizes, shapes and BYTES prefixes.
 TEST(CheckTensor, RefusesInconsistentTensors) {
-  EXPECT_TRUE(CheckTensor(Ints({2, 3}, 24)).ok());
-  EXPECT_TRUE(CheckTensor(Ints({}, 4)).ok());
-  EXPECT_FALSE(CheckTensor(Ints({2, 3}, 20)).ok());
-  EXPECT_FALSE(CheckTensor(Ints({-1, 3}, 12)).ok());
-  EXPECT_FALSE(CheckTensor(Ints({int64_t{1} << 62, 4}, 0)).ok());
-  EXPECT_FALSE(CheckTensor(Ints({int64_t{1} << 62}, 0)).ok());
+  EXPECT_TRUE(CheckTensor(ViewOf(Ints({2, 3}, 24))).ok());
+  EXPECT_TRUE(CheckTensor(ViewOf(Ints({}, 4))).ok());
+  EXPECT_FALSE(CheckTensor(ViewOf(Ints({2, 3}, 20))).ok());
+  EXPECT_FALSE(CheckTensor(ViewOf(Ints({-1, 3}, 12))).ok());
+  EXPECT_FALSE(CheckTensor(ViewOf(Ints({int64_t{1} << 62, 4}, 0))).ok());
+  EXPECT_FALSE(CheckTensor(ViewOf(Ints({int64_t{1} << 62}, 0))).ok());
   EXPECT_FALSE(CheckTensor({"x", DataType::kInvalid, {}, ""}).ok());
   const std::string one("\1\0\0\0a", 5);
   EXPECT_TRUE(CheckTensor({"x", DataType::kBytes, {2}, one + one}).ok());

@@ -83,7 +83,7 @@ TEST(Elements, ReadWhatWasAppended) {
     if (facts.type == DataType::kBool) values = {true, false};
     if (facts.type == DataType::kBytes) values = {"one", ""};
     for (const json& value : values) ASSERT_TRUE(AppendElement(value, facts.type, tensor.bytes).ok());
-    ASSERT_TRUE(CheckTensor(tensor).ok()) << facts.wire_name;
+    ASSERT_TRUE(CheckTensor(ViewOf(tensor)).ok()) << facts.wire_name;
     EXPECT_EQ(Elements(tensor, 10), values) << facts.wire_name;
     EXPECT_EQ(Elements(tensor, 1).size(), 1u);
   }
@@ -100,7 +100,7 @@ TEST(RandomTensor, RepeatsBySeed) {
     const auto again = RandomTensor("x", facts.type, {8, 16}, 1);
     const auto other = RandomTensor("x", facts.type, {8, 16}, 2);
     ASSERT_TRUE(first.ok()) << first.status();
-    EXPECT_TRUE(CheckTensor(*first).ok()) << facts.wire_name;
+    EXPECT_TRUE(CheckTensor(ViewOf(*first)).ok()) << facts.wire_name;
     EXPECT_EQ(first->bytes, again->bytes);
     EXPECT_NE(first->bytes, other->bytes) << facts.wire_name;
     if (facts.type == DataType::kBytes) continue;
