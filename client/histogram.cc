@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 
 namespace sluice::client {
 namespace {
@@ -77,6 +78,13 @@ absl::Duration Histogram::Quantile(double quantile) const {
     if (seen >= rank) return absl::Nanoseconds(std::clamp(ValueOf(i), min_ns_, max_ns_));
   }
   return max();
+}
+
+uint64_t Histogram::CountUpTo(absl::Duration value) const {
+  const int64_t ns = absl::ToInt64Nanoseconds(value);
+  if (ns >= max_ns_) return count_;
+  const size_t last = BucketOf(std::clamp(ns, kLowestNs, kHighestNs));
+  return std::accumulate(buckets_.begin(), buckets_.begin() + static_cast<ptrdiff_t>(last) + 1, uint64_t{0});
 }
 
 }  // namespace sluice::client

@@ -30,6 +30,8 @@ class Histogram {
   /// The smallest recorded value that at least `quantile` of all samples do not exceed; zero when empty. 0 < quantile
   /// <= 1.
   absl::Duration Quantile(double quantile) const;
+  /// So many samples are in the bucket of `value` or below it.
+  uint64_t CountUpTo(absl::Duration value) const;
 
  private:
   std::vector<uint64_t> buckets_;

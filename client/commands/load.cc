@@ -14,6 +14,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/connection.h"
 #include "client/errors.h"
+#include "client/load/export.h"
 #include "client/load/load_run.h"
 #include "client/load/report.h"
 #include "client/load/summary.h"
@@ -38,7 +39,10 @@ struct LoadFlags {
   std::string force_class;
   bool compare_standard = false;
   bool timings = false;
+  double interval_seconds = 0;
   std::string json_file;
+  std::string csv_file;
+  std::string hgrm_prefix;
   std::vector<std::string> fail_if;
 };
 
@@ -70,6 +74,7 @@ absl::StatusOr<LoadOptions> MakeOptions(const LoadFlags& flags) {
   options.drain = absl::Seconds(flags.drain_seconds);
   options.max_outstanding = flags.max_outstanding;
   options.timings = flags.timings;
+  options.interval = absl::Seconds(flags.interval_seconds);
   options.seed = flags.seed;
   options.default_deadline = absl::Milliseconds(flags.connection.deadline_ms);
   if (!flags.force_class.empty()) options.forced_class = ParseRequestClass(flags.force_class);
@@ -122,26 +127,41 @@ void ShowProgress(const LoadOptions& options, const Progress& progress) {
             << std::flush;
 }
 
+/// To standard output when the file is "-".
+absl::Status WriteText(const std::string& file, absl::string_view text) {
+  if (file == "-") {
+    std::cout << text << std::flush;
+    return absl::OkStatus();
+  }
+  std::ofstream stream(file);
+  stream << text;
+  if (!stream.flush()) return absl::InvalidArgumentError(absl::StrCat("cannot write '", file, "'"));
+  return absl::OkStatus();
+}
+
+absl::Status WriteFiles(const LoadFlags& flags, const LoadOptions& options, const std::vector<PhaseResult>& phases,
+                        const nlohmann::json& document) {
+  if (!flags.json_file.empty()) SLUICE_RETURN_IF_ERROR(WriteText(flags.json_file, document.dump(2) + "\n"));
+  if (!flags.csv_file.empty()) SLUICE_RETURN_IF_ERROR(WriteText(flags.csv_file, CsvReport(options, phases)));
+  if (flags.hgrm_prefix.empty()) return absl::OkStatus();
+  for (const PercentileFile& file : PercentileFiles(options, phases)) {
+    SLUICE_RETURN_IF_ERROR(WriteText(absl::StrCat(flags.hgrm_prefix, "-", file.suffix, ".hgrm"), file.text));
+  }
+  return absl::OkStatus();
+}
+
 int WriteReports(const LoadFlags& flags, const LoadOptions& options, const std::vector<PhaseResult>& phases,
                  const std::vector<Threshold>& thresholds) {
   const MachineInfo machine = ReadMachineInfo();
   const LoadSummary summary = Summarize(options, phases);
   const std::vector<std::string> failed = FailedThresholds(thresholds, options, phases, summary);
-  if (!flags.json_file.empty()) {
-    nlohmann::json document = JsonReport(options, machine, phases, summary);
-    document["failed_thresholds"] = failed;
-    if (flags.json_file == "-") {
-      PrintJson(document);
-    } else {
-      std::ofstream file(flags.json_file);
-      file << document.dump(2) << "\n";
-      if (!file.flush()) {
-        PrintError(flags.connection, absl::InvalidArgumentError(absl::StrCat("cannot write '", flags.json_file, "'")));
-        return kExitUsage;
-      }
-    }
+  nlohmann::json document = JsonReport(options, machine, phases, summary);
+  document["failed_thresholds"] = failed;
+  if (const absl::Status status = WriteFiles(flags, options, phases, document); !status.ok()) {
+    PrintError(flags.connection, status);
+    return kExitUsage;
   }
-  if (flags.json_file != "-") std::cout << TextReport(options, machine, phases, summary);
+  if (flags.json_file != "-" && flags.csv_file != "-") std::cout << TextReport(options, machine, phases, summary);
   for (const std::string& line : failed) std::cerr << "sluice: failed: " << line << "\n";
   return failed.empty() ? kExitOk : kExitFailed;
 }
@@ -175,9 +195,11 @@ int RunLoadCommand(const LoadFlags& flags) {
     PrintError(flags.connection, sender.status());
     return kExitUnreachable;
   }
-  const bool terminal = isatty(STDERR_FILENO) == 1;
+  const bool intervals = flags.interval_seconds > 0;
+  const bool terminal = !intervals && isatty(STDERR_FILENO) == 1;
   OnProgress on_progress;
   if (terminal) on_progress = [&options](const Progress& progress) { ShowProgress(*options, progress); };
+  if (intervals) on_progress = [&options](const Progress& progress) { std::cerr << IntervalText(*options, progress); };
   const absl::StatusOr<std::vector<PhaseResult>> phases =
       RunLoad(*options, *requests, **sender, std::move(on_progress));
   if (terminal) std::cerr << "\r\033[K" << std::flush;
@@ -239,7 +261,17 @@ void AddLoadCommand(CLI::App& app, int& exit_code) {
       ->excludes(force);
   command->add_flag("--timings", flags->timings,
                     "Ask for the server's stage times and report them beside the client's");
+  command
+      ->add_option("--interval-seconds", flags->interval_seconds,
+                   "Print a line for each stream and so many seconds to standard error; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
   command->add_option("--json", flags->json_file, "Write the results as JSON to this file; - is standard output");
+  command->add_option("--csv", flags->csv_file,
+                      "Write a line for each phase and stream to this file; - is standard output");
+  command->add_option("--hgrm", flags->hgrm_prefix,
+                      "Write each phase's and stream's percentiles to PREFIX-<phase>-<stream>.hgrm, as HdrHistogram's "
+                      "plotter reads them");
   command
       ->add_option("--fail-if", flags->fail_if,
                    "Exit with 1 when this holds, repeatable: \"latency.p99_ms>50\", \"isolation_ratio>1.5\", "

@@ -30,7 +30,7 @@ class PhaseRun {
   PhaseRun(const LoadOptions& options, size_t phase_index, const Schedules& schedules,
            const std::vector<EncodedRequest>& requests, AsyncClient& client)
       : options_(options), phase_index_(phase_index), client_(client) {
-    times_.start = clock_.Now();
+    times_.start = last_report_ = clock_.Now();
     times_.measured_from = times_.start + options.warmup;
     times_.end = times_.measured_from + options.measured;
     const Phase phase = options.phases[phase_index];
@@ -40,12 +40,15 @@ class PhaseRun {
       streams_.emplace_back(
           i, std::make_unique<LoadStream>(spec, options.SentClass(spec, phase), requests[i],
                                           spec.open_loop() ? &schedules[i] : nullptr, options.max_outstanding,
-                                          options.default_deadline, options.timings, times_, client));
+                                          options.default_deadline, options.timings,
+                                          options.interval > absl::ZeroDuration(), times_, client));
     }
   }
 
   PhaseResult Run(OnProgress& on_progress) {
-    Time next_progress = times_.start + absl::Seconds(1);
+    const bool intervals = options_.interval > absl::ZeroDuration();
+    const absl::Duration period = intervals ? options_.interval : absl::Seconds(1);
+    Time next_progress = times_.start + period;
     for (Time now = clock_.Now(); now < times_.end && !AllFinished(); now = clock_.Now()) {
       Time wake = std::min(times_.end, now + kTick);
       for (auto& [index, stream] : streams_) {
@@ -54,11 +57,12 @@ class PhaseRun {
       }
       if (now >= next_progress) {
         Report(on_progress, now);
-        next_progress = now + absl::Seconds(1);
+        while (next_progress <= now) next_progress = next_progress + period;
       }
       PauseUntil(wake);
     }
     Drain();
+    if (intervals) Report(on_progress, clock_.Now());
     PhaseResult result;
     result.phase = options_.phases[phase_index_];
     for (auto& [index, stream] : streams_) result.streams.push_back({index, stream->TakeResult()});
@@ -70,10 +74,18 @@ class PhaseRun {
     return std::all_of(streams_.begin(), streams_.end(), [](const auto& entry) { return entry.second->finished(); });
   }
 
-  void Report(OnProgress& on_progress, Time now) const {
-    Progress progress{phase_index_, options_.phases[phase_index_], now - times_.start, 0};
-    for (const auto& [index, stream] : streams_) progress.answered += stream->answered();
-    if (on_progress) on_progress(progress);
+  void Report(OnProgress& on_progress, Time now) {
+    if (!on_progress) return;
+    Progress progress{phase_index_, options_.phases[phase_index_], now - times_.start, 0, false, {}};
+    progress.warmup = last_report_ < times_.measured_from;
+    last_report_ = now;
+    for (const auto& [index, stream] : streams_) {
+      progress.answered += stream->answered();
+      if (options_.interval <= absl::ZeroDuration()) continue;
+      LoadStream::Interval interval = stream->TakeInterval();
+      progress.intervals.push_back({index, std::move(interval.latency), interval.errors});
+    }
+    on_progress(progress);
   }
 
   void Drain() {
@@ -99,6 +111,7 @@ class PhaseRun {
   AsyncClient& client_;
   const MonotonicClock clock_;
   PhaseTimes times_;
+  Time last_report_;
   std::vector<std::pair<size_t, std::unique_ptr<LoadStream>>> streams_;
 };
 

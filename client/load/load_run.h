@@ -41,6 +41,7 @@ struct LoadOptions {
   absl::Duration default_deadline = absl::Seconds(30);
   std::optional<RequestClass> forced_class;  ///< Sent instead of each stream's own class.
   bool timings = false;                      ///< The requests ask for the server's stage times.
+  absl::Duration interval;                   ///< Progress tells what happened in each; zero: it only counts.
 
   /// The class a stream's requests carry in a phase; none lets the server decide.
   std::optional<RequestClass> SentClass(const StreamSpec& stream, Phase phase) const;
@@ -55,12 +56,21 @@ struct PhaseResult {
   std::vector<Stream> streams;
 };
 
-/// Called about once a second while a phase runs.
+/// What one stream's answers of one interval were, warm-up included.
+struct IntervalResult {
+  size_t stream_index = 0;  ///< Into LoadOptions::streams.
+  Histogram latency;        ///< From the intended send time, of the successes.
+  uint64_t errors = 0;
+};
+
+/// Called about once a second while a phase runs, or once an interval and at its end.
 struct Progress {
   size_t phase_index = 0;
   Phase phase = Phase::kMixed;
   absl::Duration elapsed;
   uint64_t answered = 0;
+  bool warmup = false;  ///< It began in the warm-up.
+  std::vector<IntervalResult> intervals;
 };
 using OnProgress = absl::AnyInvocable<void(const Progress&)>;
 

@@ -37,7 +37,8 @@ uint64_t StreamResult::error_count() const {
 
 LoadStream::LoadStream(const StreamSpec& spec, std::optional<RequestClass> sent_class, const EncodedRequest& request,
                        const std::vector<absl::Duration>* schedule, int max_outstanding,
-                       absl::Duration default_deadline, bool timings, const PhaseTimes& times, AsyncClient& client)
+                       absl::Duration default_deadline, bool timings, bool keep_intervals, const PhaseTimes& times,
+                       AsyncClient& client)
     : spec_(spec),
       sent_class_(sent_class),
       request_(request),
@@ -48,6 +49,7 @@ LoadStream::LoadStream(const StreamSpec& spec, std::optional<RequestClass> sent_
       client_(client) {
   MutexLock lock(mutex_);
   if (timings) result_.server.emplace();
+  if (keep_intervals) interval_.emplace();
 }
 
 void LoadStream::Advance(Time now) {
@@ -127,6 +129,10 @@ void LoadStream::OnAnswer(Time intended, Time sent, const AsyncAnswer& answer) {
     ++answered_;
     last_answer_ = std::max(last_answer_, answer.answered);
     if (ok && Measured(answer.answered)) ++result_.answered_in_window;
+    if (interval_.has_value()) {
+      if (ok) interval_->latency.Record(answer.answered - intended);
+      interval_->errors += ok ? 0 : 1;
+    }
     if (Measured(intended)) {
       result_.lag.Record(sent - intended);
       if (ok) {
@@ -182,6 +188,13 @@ StreamResult LoadStream::TakeResult() {
   if (spec_.request_limit > 0 && sent_ >= static_cast<size_t>(spec_.request_limit)) end = std::min(end, last_answer_);
   result_.window = std::max(end - times_.measured_from, absl::ZeroDuration());
   return std::move(result_);
+}
+
+LoadStream::Interval LoadStream::TakeInterval() {
+  Interval taken;  // made before the lock: answers wait for it
+  MutexLock lock(mutex_);
+  std::swap(taken, *interval_);
+  return taken;
 }
 
 uint64_t LoadStream::answered() const {

@@ -64,7 +64,7 @@ class LoadStream {
   /// `schedule` is for an open loop; null for a closed one. `timings`: the request asks for the server's stage times.
   LoadStream(const StreamSpec& spec, std::optional<RequestClass> sent_class, const EncodedRequest& request,
              const std::vector<absl::Duration>* schedule, int max_outstanding, absl::Duration default_deadline,
-             bool timings, const PhaseTimes& times, AsyncClient& client);
+             bool timings, bool keep_intervals, const PhaseTimes& times, AsyncClient& client);
 
   /// Sends what is due at `now`; a closed loop refills slots that failed, which is what bounds the rate of failures.
   void Advance(Time now);
@@ -81,6 +81,13 @@ class LoadStream {
   StreamResult TakeResult();
 
   uint64_t answered() const;
+
+  /// The answers since the last call. Only for a stream made with `keep_intervals`.
+  struct Interval {
+    Histogram latency;
+    uint64_t errors = 0;
+  };
+  Interval TakeInterval();
 
  private:
   /// Takes the next request that may be sent now, with a slot for it; its intended time.
@@ -116,6 +123,7 @@ class LoadStream {
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   Time last_answer_ ABSL_GUARDED_BY(mutex_);
   StreamResult result_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Interval> interval_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::client

@@ -5,6 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "client/load/export.h"
 #include "client/load/report.h"
 #include "nlohmann/json.hpp"
 
@@ -135,6 +142,63 @@ TEST(Summary, ServerTimes) {
   const auto json = JsonReport(options, {}, phases, Summarize(options, phases));
   EXPECT_NEAR(json["phases"][0]["streams"][0]["server"]["total"]["p99_ms"].get<double>(), 4, 0.01);
   EXPECT_TRUE(json["phases"][2]["streams"][0]["server"].is_null());
+}
+
+// Goal: the CSV has one line for each stream of each phase, under one header, whatever the names are. Method: a name
+// with a comma and a quote, a stream without a success; count the fields and look at some.
+TEST(Export, Csv) {
+  LoadOptions options = TwoStreams();
+  options.streams[0].name = "a,\"b\"";
+  StreamResult failed;
+  failed.requests = 3;
+  failed.errors["UNAVAILABLE"] = 3;
+  failed.window = absl::Seconds(10);
+  const std::vector<std::string> lines = absl::StrSplit(
+      CsvReport(options, {{Phase::kMixed, {{0, ResultOf(absl::Milliseconds(10), 100)}, {1, failed}}}}), '\n');
+  ASSERT_EQ(lines.size(), 4u);  // with the empty one behind the last newline
+  const auto commas = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
+  EXPECT_EQ(commas(lines[1]), commas(lines[0]) + 1);  // the one in the name
+  EXPECT_EQ(commas(lines[2]), commas(lines[0]));
+  EXPECT_THAT(lines[1], ::testing::StartsWith("mixed,\"a,\"\"b\"\"\",,latency,100,100,0,10,10.00,10.00,10.0000,10."));
+  EXPECT_THAT(lines[2], ::testing::StartsWith("mixed,batch/b,,batch,3,0,3,10,0.00,0.00,,,"));
+}
+
+// Goal: the percentile report is what HdrHistogram's tools read: quantiles rise to 1, counts to all samples, and the
+// last column fits. Method: 1,000 samples of 1 to 1,000 ms; read each line back.
+TEST(Export, Percentiles) {
+  LoadOptions options = TwoStreams();
+  StreamResult result;
+  for (int i = 1; i <= 1000; ++i) result.latency.Record(absl::Milliseconds(i));
+  const auto files = PercentileFiles(options, {{Phase::kAlone, {{0, result}}}});
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].suffix, "1-alone-latency_a");
+  double last_quantile = 0;
+  double last_value = 0;
+  int64_t last_count = 0;
+  for (const absl::string_view line : absl::StrSplit(files[0].text, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    double value = 0;
+    if (!absl::SimpleAtod(words[0], &value)) continue;  // header and footer
+    double quantile = 0;
+    int64_t count = 0;
+    ASSERT_TRUE(words.size() >= 3 && absl::SimpleAtod(words[1], &quantile) && absl::SimpleAtoi(words[2], &count));
+    EXPECT_GE(value, last_value);
+    EXPECT_GE(count, last_count);
+    EXPECT_GT(quantile, last_quantile);
+    EXPECT_NEAR(value, std::max(1.0, quantile * 1000), 1.5);
+    EXPECT_NEAR(static_cast<double>(count), value, 1.5);
+    if (words.size() == 4) {
+      double inverse = 0;
+      ASSERT_TRUE(absl::SimpleAtod(words[3], &inverse));
+      EXPECT_NEAR(inverse, 1 / (1 - quantile), 0.02 * inverse);
+    }
+    last_quantile = quantile;
+    last_value = value;
+    last_count = count;
+  }
+  EXPECT_EQ(last_quantile, 1);
+  EXPECT_EQ(last_count, 1000);
+  EXPECT_THAT(PercentileReport(Histogram()), HasSubstr("Total count =          0"));
 }
 
 }  // namespace
