@@ -29,9 +29,12 @@ class BareLoop {
   static absl::StatusOr<std::unique_ptr<BareLoop>> Create(House& house, const HouseModel& model,
                                                           const Payload& payload);
 
-  /// Copies the payload into the slot, runs the plan's graph with its copies, and copies the outputs out: how long it
-  /// took.
-  absl::StatusOr<absl::Duration> Call();
+  /// What one call took: into the slot, the plan's graph with its copies until the host saw its end, out of the slot.
+  struct Took {
+    absl::Duration copy_in, device, copy_out;
+    absl::Duration total() const { return copy_in + device + copy_out; }
+  };
+  absl::StatusOr<Took> Call();
 
  private:
   BareLoop(House& house, const Payload& payload, gpu::SlotLease slot)
