@@ -4,13 +4,14 @@
 #
 # What takes minutes and is not in CI, in parts that can be chosen. Installs and builds what they need.
 set -euo pipefail
-parts=(sim memory soak)
+parts=(sim memory soak kserve)
 usage() {
   cat <<'HELP'
 usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
   sim     the scheduler and the gate in virtual time; a failure prints the command that replays it
   memory  stays flat over requests with large responses, under AddressSanitizer
   soak    the latency class beside batch work on the host device: its p99 and the server's memory must not grow
+  kserve  KServe's own Python client against the server; installs it into build/kserve-client (450 MB)
 options:
   --seeds N     sim: seeds 1 to N (default 10000)
   --random N    sim: and as many random ones (default 0)
@@ -54,6 +55,14 @@ run_soak() {
   bash scripts/build.sh dev sluice-server sluice &&
     bash scripts/gpu.sh run --build build/dev --devices host --small-models --steps soak \
       --limit-seconds $((minutes * 60 + 300)) --flags "soak:--minutes $minutes --rate 100 --batch 64"
+}
+
+run_kserve() {
+  bash scripts/build.sh dev sluice-server &&
+    { [ -x build/kserve-client/bin/python ] || python3 -m venv build/kserve-client; } &&
+    build/kserve-client/bin/pip install --quiet --disable-pip-version-check --no-deps \
+      --requirement scripts/kserve-requirements.txt &&
+    build/kserve-client/bin/python tests/interop/kserve_test.py --server build/dev/server/sluice-server
 }
 
 bash scripts/setup.sh --tests
