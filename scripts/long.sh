@@ -4,13 +4,14 @@
 #
 # What takes minutes and is not in CI, in parts that can be chosen. Installs and builds what they need.
 set -euo pipefail
-parts=(sim memory soak kserve)
+parts=(sim memory soak kserve perf_analyzer)
 usage() {
   cat <<'HELP'
 usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
   sim     the scheduler and the gate in virtual time; a failure prints the command that replays it
   memory  stays flat over requests with large responses, under AddressSanitizer
   soak    the latency class beside batch work on the host device: its p99 and the server's memory must not grow
+  perf_analyzer  NVIDIA's tool in all its modes against the server; fetches it into build/perf_analyzer (70 MB)
   kserve  KServe's own Python client against the server; installs it into build/kserve-client (450 MB)
 options:
   --seeds N     sim: seeds 1 to N (default 10000)
@@ -64,15 +65,20 @@ run_kserve() {
       --requirement scripts/kserve-requirements.txt &&
     build/kserve-client/bin/python tests/interop/kserve_test.py --server build/dev/server/sluice-server
 }
+run_perf_analyzer() {
+  bash scripts/build.sh dev sluice-server && bash scripts/fetch_perf_analyzer.sh build/perf_analyzer &&
+    python3 tests/interop/perf_analyzer_modes.py --server build/dev/server/sluice-server \
+      --perf-analyzer build/perf_analyzer/run
+}
 
 bash scripts/setup.sh --tests
-table=$(printf '%-8s %-7s %s' part result seconds)
+table=$(printf '%-14s %-7s %s' part result seconds)
 failed=0
 for part in "${chosen[@]}"; do
   echo "== $part"
   start=$SECONDS result=passed
   "run_$part" || result=FAILED failed=1
-  table+=$(printf '\n%-8s %-7s %7d' "$part" "$result" $((SECONDS - start)))
+  table+=$(printf '\n%-14s %-7s %7d' "$part" "$result" $((SECONDS - start)))
 done
 printf '== long\n%s\n' "$table"
 exit "$failed"
