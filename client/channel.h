@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,17 @@ struct RetryPolicy {
   absl::Duration longest_wait = absl::Milliseconds(2000);
 };
 
+/// Paths of PEM files; they are read when the channels are opened.
+struct TlsOptions {
+  std::string root_certificates;  ///< That the server's is checked by; empty: those of the system.
+  std::string certificate;        ///< The client's, with those that lead to its root; empty: it shows none.
+  std::string key;                ///< Its private key.
+};
+
 struct ClientOptions {
-  std::string address;    ///< host:port
-  int channel_count = 1;  ///< TCP connections, used in turn; 1 to 64.
+  std::string address;            ///< host:port, or unix:PATH
+  std::optional<TlsOptions> tls;  ///< Nothing: plain text.
+  int channel_count = 1;          ///< TCP connections, used in turn; 1 to 64.
   int64_t max_message_bytes = std::numeric_limits<int32_t>::max();
   absl::Duration default_deadline = absl::Seconds(30);  ///< Of calls that name none. Must be positive.
   /// How long Connect may wait for each connection; zero connects at the first call instead.
@@ -32,7 +41,8 @@ struct ClientOptions {
 };
 
 /// Opens `options.channel_count` channels, each with a connection of its own, and waits until all are connected.
-/// INVALID_ARGUMENT names the option that is out of range; UNAVAILABLE when nothing answers at the address.
+/// INVALID_ARGUMENT names the option that is out of range or the file that cannot be read; UNAVAILABLE when nothing
+/// answers at the address.
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> OpenChannels(const ClientOptions& options);
 
 }  // namespace sluice::client

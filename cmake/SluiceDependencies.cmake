@@ -3,6 +3,7 @@
 # Finds what Sluice builds on. Protobuf by module, the rest by its own config: that is what Debian 12 packages support.
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)
+find_package(OpenSSL REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)

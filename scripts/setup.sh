@@ -24,10 +24,10 @@ for argument in "$@"; do
 done
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake ninja-build git ca-certificates ccache libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev
+packages=(g++ cmake ninja-build git ca-certificates ccache libgrpc++-dev libssl-dev protobuf-compiler-grpc libprotobuf-dev
   protobuf-compiler libabsl-dev prometheus-cpp-dev libdnnl-dev libcli11-dev nlohmann-json3-dev)
 ((models || tests)) && packages+=(python3 python3-venv)
-((tests)) && packages+=(libgtest-dev libgmock-dev clang libclang-rt-14-dev clang-format clang-tidy prometheus)
+((tests)) && packages+=(libgtest-dev libgmock-dev clang libclang-rt-14-dev clang-format clang-tidy openssl prometheus)
 missing=()
 for package in "${packages[@]}"; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")

@@ -102,6 +102,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("--metrics-port: expected a port other than --grpc-port, got ", config.metrics_port, " for both"));
   }
+  SLUICE_RETURN_IF_ERROR(ValidateListen(config.listen, config.grpc_port, config.metrics_port));
   SLUICE_RETURN_IF_ERROR(InRange("host-threads", config.host_threads, 0, 256));
   SLUICE_RETURN_IF_ERROR(InRange("io-threads", config.io_threads, 1, 4));
   SLUICE_RETURN_IF_ERROR(InRange("request-threads", config.request_threads, 2, 8));
@@ -170,6 +171,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
   app.add_option("--metrics-port", config.metrics_port,
                  "Port of /metrics, /healthz, /readyz, /trace and /inspect; 0 picks a free one");
+  AddListenFlags(app, config.listen);
   app.add_option("--devices", config.devices, "Devices: auto, host, host:N, cuda:0,1");
   app.add_option("--cuda-module", config.cuda_module,
                  "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
@@ -235,11 +237,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--gate", gate, "on, or off to measure what the gate is worth")->check(CLI::IsMember({"on", "off"}));
   app.add_option("--polling", polling, "auto: threads poll where there are CPUs to spare; off: they always sleep")
       ->check(CLI::IsMember({"auto", "off"}));
-  CLI::App* healthcheck = app.add_subcommand("healthcheck", "Ask a running server for its readiness and exit 0 or 1");
-  int health_port = 8001;
-  healthcheck->add_option("--grpc-port", health_port, "gRPC port of the server on this machine")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65535));
+  HealthProbe probe;
+  CLI::App* healthcheck = AddHealthcheck(app, probe);
   CLI::App* tune = app.add_subcommand("tune", "Tune a model's kernels on the CUDA devices, print a report, exit");
   tune->add_option("model", parsed.tune_model, "Name of the model")->required();
   tune->fallthrough();
@@ -263,7 +262,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {
-    parsed.health_check_port = health_port;
+    parsed.health_probe = probe;
     return parsed;
   }
   SLUICE_RETURN_IF_ERROR(ValidateConfig(config));

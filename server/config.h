@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/listen_config.h"
 
 namespace sluice::server {
 
@@ -19,6 +21,7 @@ struct ServerConfig {
   std::string address = "0.0.0.0";
   int grpc_port = 8001;
   int metrics_port = 8002;
+  ListenConfig listen;
   std::string devices = "auto";
   std::string cuda_module;   ///< Path of the CUDA module; empty: where it is installed.
   std::string tuning_cache;  ///< Folder of `sluice tune`'s files; empty: kernels are tried at each load.
@@ -60,9 +63,9 @@ struct ServerConfig {
 
 struct ParsedFlags {
   ServerConfig config;
-  bool exit_now = false;      ///< --help or --version was printed.
-  std::string tune_model;     ///< `sluice-server tune MODEL`: tune it, print a report, exit.
-  int health_check_port = 0;  ///< `sluice-server healthcheck`: probe this port and exit.
+  bool exit_now = false;                    ///< --help or --version was printed.
+  std::string tune_model;                   ///< `sluice-server tune MODEL`: tune it, print a report, exit.
+  std::optional<HealthProbe> health_probe;  ///< `sluice-server healthcheck`: ask a running server and exit.
 };
 
 /// Reads argv. INVALID_ARGUMENT naming the flag, what was expected and what came.

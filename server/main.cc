@@ -116,7 +116,7 @@ int Run(int argc, char** argv) {
     return kExitUsage;
   }
   if (flags->exit_now) return kExitOk;
-  if (flags->health_check_port != 0) return rpc::CheckHealth(flags->health_check_port) ? kExitOk : kExitFailed;
+  if (flags->health_probe.has_value()) return rpc::CheckHealth(*flags->health_probe) ? kExitOk : kExitFailed;
   if (!flags->tune_model.empty()) return Tune(flags->config, flags->tune_model);
   if (const absl::Status status = CheckEnvironment(); !status.ok()) return Fail(status, kExitUsage);
   RaiseDescriptorLimit();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -32,6 +33,9 @@ class Server {
   bool ready() const { return serving_->ready(); }
   bool DeviceLost() const { return serving_->DeviceLost(); }
   int grpc_port() const { return rpc_->port(); }
+  std::optional<int> latency_port() const {
+    return latency_rpc_ == nullptr ? std::nullopt : std::optional<int>(latency_rpc_->port());
+  }
   int metrics_port() const { return metrics_server_->port(); }
   /// What is printed on stdout when the server is ready: one line of JSON with the ports and models.
   std::string ReadyLine() const;
@@ -44,6 +48,9 @@ class Server {
 
  private:
   Server() = default;
+  absl::Status Listen(const ServerConfig& config, const Clock& clock);
+  void HealthChanged();
+  void DrainPorts(absl::Duration grace);
 
   const Clock* clock_ = nullptr;
   std::unique_ptr<metrics::Metrics> metrics_;
@@ -51,6 +58,8 @@ class Server {
   std::unique_ptr<CallMetrics> call_metrics_;
   std::unique_ptr<metrics::MetricsServer> metrics_server_;
   std::unique_ptr<rpc::RpcServer> rpc_;
+  std::unique_ptr<rpc::RpcServer> latency_rpc_;  ///< Null without --latency-port.
+  std::string unix_socket_;
   bool stopped_ = false;
 };
 

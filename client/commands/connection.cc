@@ -14,6 +14,7 @@ namespace sluice::client {
 ClientOptions ConnectionFlags::ToOptions() const {
   ClientOptions options;
   options.address = address;
+  if (use_tls) options.tls = tls;
   options.connect_timeout = absl::Milliseconds(connect_timeout_ms);
   options.default_deadline = absl::Milliseconds(deadline_ms);
   return options;
@@ -35,7 +36,17 @@ void AddFlags(CLI::App& command, ConnectionFlags& flags, const std::string& url,
 }  // namespace
 
 void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
-  AddFlags(command, flags, "Address of the server, host:port", "Deadline of each call");
+  AddFlags(command, flags, "Address of the server, host:port or unix:PATH", "Deadline of each call");
+  CLI::Option* tls = command.add_flag("--tls", flags.use_tls, "Speak TLS");
+  command
+      .add_option("--ca-cert", flags.tls.root_certificates,
+                  "PEM file of the certificates that the server's is checked by; default those of the system")
+      ->needs(tls);
+  CLI::Option* certificate =
+      command.add_option("--client-cert", flags.tls.certificate, "PEM file of the certificate to show")->needs(tls);
+  CLI::Option* key =
+      command.add_option("--client-key", flags.tls.key, "PEM file of its private key")->needs(certificate);
+  certificate->needs(key);
 }
 
 void AddHttpConnectionFlags(CLI::App& command, ConnectionFlags& flags, const std::string& deadline) {

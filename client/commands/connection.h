@@ -19,6 +19,8 @@ struct ConnectionFlags {
   int64_t connect_timeout_ms = 5000;
   int64_t deadline_ms = 30000;
   bool json = false;
+  bool use_tls = false;
+  TlsOptions tls;
 
   ClientOptions ToOptions() const;
 };

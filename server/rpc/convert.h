@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "base/request_class.h"
 #include "server/infer_request.h"
+#include "server/listen_options.h"
 #include "server/rpc/class_rules.h"
 #include "server/rpc/infer_parser.h"
 
@@ -18,6 +19,8 @@ namespace sluice::rpc {
 struct RequestPolicy {
   std::optional<RequestClass> class_of_the_port;
   bool strict_class = false;  ///< Refuse a class the model does not allow, instead of demoting.
+  server::ParseLimits limits = {};
+  server::ProtocolAccess access = {};
 };
 
 /// What the rpc layer keeps of a request besides server::InferRequest.

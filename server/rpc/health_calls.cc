@@ -84,23 +84,27 @@ void HealthWatch::OnArrived(bool ok) {
     return;
   }
   if (!environment_.stopping.load(std::memory_order_acquire)) Arm(environment_, watches_);
-  registered_ = watches_.Add(this);
-  if (registered_) {
+  absl::Status status = CheckAccess(environment_.policy.access, server::Protocol::kHealth, context_);
+  if (status.ok()) {
+    registered_ = watches_.Add(this);
+    if (!registered_) status = absl::ResourceExhaustedError("too many watches");
+  }
+  if (status.ok()) {
     Advance();
   } else {
-    Refuse();
+    Refuse(status);
   }
   OnEventOver();
 }
 
-void HealthWatch::Refuse() {
+void HealthWatch::Refuse(const absl::Status& status) {
   {
     MutexLock lock(mutex_);
     if (closed_) return;
     closed_ = true;
     ++events_left_;
   }
-  writer_.Finish(ToGrpcStatus(absl::ResourceExhaustedError("too many watches")), ToQueue(finished_tag_));
+  writer_.Finish(ToGrpcStatus(status), ToQueue(finished_tag_));
 }
 
 void HealthWatch::Advance() {
@@ -189,7 +193,7 @@ void ArmHealthCalls(CallEnvironment& environment, HealthWatches& watches, int co
                         env.health_service.RequestCheck(context, request, writer, env.queue.get(), env.queue.get(),
                                                         tag);
                       },
-                      &AnswerCheck});
+                      &AnswerCheck, server::Protocol::kHealth});
     HealthWatch::Arm(environment, watches);
   }
 }

@@ -72,7 +72,7 @@ class HealthWatch {
   void Advance();
   /// Starts the next operation, if there is something to say. The caller has set busy_.
   void Continue();
-  void Refuse();
+  void Refuse(const absl::Status& status);
   void OnEventOver();
   void Unref();
 

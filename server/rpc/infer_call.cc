@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "server/rpc/access_check.h"
 #include "server/rpc/grpc_status.h"
 
 namespace sluice::rpc {
@@ -62,9 +63,10 @@ void InferCall::OnArrived(bool ok) {
   arrival = environment.clock.Now();
   deadline = ReadDeadline(*context_, arrival);
   environment.observer.OnReceived();
-  const absl::StatusOr<std::optional<absl::string_view>> class_word = ReadClassMetadata(*context_);
-  // The message first: an error of any kind carries its id.
-  absl::Status status = Read(message_, class_word.ok() ? *class_word : std::nullopt);
+  absl::StatusOr<std::optional<absl::string_view>> class_word = ReadClassMetadata(*context_);
+  absl::Status status = CheckAccess(environment.policy.access, server::Protocol::kInference, *context_);
+  // The message first: an error of it or behind it carries its id.
+  if (status.ok()) status = Read(message_, class_word.ok() ? *class_word : std::nullopt);
   if (status.ok()) status = class_word.status();
   if (status.ok()) {
     references_.fetch_add(1, std::memory_order_relaxed);  // the handle's

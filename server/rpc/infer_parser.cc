@@ -10,6 +10,9 @@
 #include "base/status_macros.h"
 
 namespace sluice::rpc {
+
+using server::ParseLimits;
+
 namespace {
 
 constexpr auto kVarint = WireType::kVarint;
@@ -24,19 +27,25 @@ absl::Status TooMany(absl::string_view what, size_t limit) {
   return absl::InvalidArgumentError(absl::StrCat("the message has more than ", limit, " ", what));
 }
 
-absl::Status ParseShape(uint32_t tag, WireReader& reader, std::vector<int64_t>& shape) {
+absl::Status CheckLength(absl::string_view field, absl::string_view text, const ParseLimits& limits) {
+  if (text.size() <= limits.name_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": expected at most ", limits.name_bytes, " bytes (--max-name-bytes), got ", text.size()));
+}
+
+absl::Status ParseShape(uint32_t tag, WireReader& reader, size_t limit, std::vector<int64_t>& shape) {
   WireReader run;
   uint64_t value = 0;
   if (tag == MakeTag(3, kVarint)) {
     if (!reader.ReadVarint(value)) return Malformed("shape");
-    if (shape.size() == kMaxDimensions) return TooMany("dimensions in one shape", kMaxDimensions);
+    if (shape.size() == limit) return TooMany("dimensions in one shape", limit);
     shape.push_back(static_cast<int64_t>(value));
     return absl::OkStatus();
   }
   if (!reader.ReadNested(run)) return Malformed("shape");
   while (!run.done()) {
     if (!run.ReadVarint(value)) return Malformed("shape");
-    if (shape.size() == kMaxDimensions) return TooMany("dimensions in one shape", kMaxDimensions);
+    if (shape.size() == limit) return TooMany("dimensions in one shape", limit);
     shape.push_back(static_cast<int64_t>(value));
   }
   return absl::OkStatus();
@@ -78,7 +87,7 @@ bool ParseParameterValue(WireReader reader, int depth, ParameterValue& value) {
 }
 
 /// One entry of a map: a message of key and value. A later entry with the same key replaces an earlier one.
-absl::Status ParseParameter(WireReader& reader, int depth, Parameters& parameters) {
+absl::Status ParseParameter(WireReader& reader, int depth, const ParseLimits& limits, Parameters& parameters) {
   WireReader entry;
   if (!reader.ReadNested(entry)) return Malformed("parameters");
   std::string key;
@@ -95,12 +104,15 @@ absl::Status ParseParameter(WireReader& reader, int depth, Parameters& parameter
       return Malformed("parameters");
     }
   }
-  if (parameters.size() == kMaxParameters && !parameters.contains(key)) return TooMany("parameters", kMaxParameters);
+  SLUICE_RETURN_IF_ERROR(CheckLength("parameters", key, limits));
+  if (parameters.size() == limits.parameters && !parameters.contains(key)) {
+    return TooMany("parameters", limits.parameters);
+  }
   parameters.insert_or_assign(std::move(key), std::move(value));
   return absl::OkStatus();
 }
 
-absl::Status ParseInput(WireReader reader, int depth, ParsedInput& input) {
+absl::Status ParseInput(WireReader reader, int depth, const ParseLimits& limits, ParsedInput& input) {
   while (!reader.done()) {
     uint32_t tag = 0;
     if (!reader.ReadTag(tag)) return Malformed("inputs");
@@ -113,10 +125,10 @@ absl::Status ParseInput(WireReader reader, int depth, ParsedInput& input) {
         break;
       case MakeTag(3, kVarint):
       case MakeTag(3, kDelimited):
-        SLUICE_RETURN_IF_ERROR(ParseShape(tag, reader, input.shape));
+        SLUICE_RETURN_IF_ERROR(ParseShape(tag, reader, limits.dimensions, input.shape));
         break;
       case MakeTag(4, kDelimited):
-        SLUICE_RETURN_IF_ERROR(ParseParameter(reader, depth, input.parameters));
+        SLUICE_RETURN_IF_ERROR(ParseParameter(reader, depth, limits, input.parameters));
         break;
       case MakeTag(5, kDelimited): {
         WireReader range;
@@ -132,38 +144,39 @@ absl::Status ParseInput(WireReader reader, int depth, ParsedInput& input) {
         if (!reader.SkipField(tag, depth)) return Malformed("inputs");
     }
   }
-  return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(CheckLength("inputs.name", input.name, limits));
+  return CheckLength("inputs.datatype", input.datatype, limits);
 }
 
-absl::Status ParseOutput(WireReader reader, int depth, ParsedOutput& output) {
+absl::Status ParseOutput(WireReader reader, int depth, const ParseLimits& limits, ParsedOutput& output) {
   while (!reader.done()) {
     uint32_t tag = 0;
     if (!reader.ReadTag(tag)) return Malformed("outputs");
     if (tag == MakeTag(1, kDelimited)) {
       if (!reader.ReadString(output.name)) return Malformed("outputs.name");
     } else if (tag == MakeTag(2, kDelimited)) {
-      SLUICE_RETURN_IF_ERROR(ParseParameter(reader, depth, output.parameters));
+      SLUICE_RETURN_IF_ERROR(ParseParameter(reader, depth, limits, output.parameters));
     } else if (!reader.SkipField(tag, depth)) {
       return Malformed("outputs");
     }
   }
-  return absl::OkStatus();
+  return CheckLength("outputs.name", output.name, limits);
 }
 
-absl::Status ParseNestedTensor(uint32_t tag, WireReader& reader, ParsedRequest& request) {
+absl::Status ParseNestedTensor(uint32_t tag, WireReader& reader, const ParseLimits& limits, ParsedRequest& request) {
   WireReader nested;
   if (!reader.ReadNested(nested)) return Malformed("inputs or outputs");
   if (tag == MakeTag(5, kDelimited)) {
-    if (request.inputs.size() == kMaxTensors) return TooMany("inputs", kMaxTensors);
-    return ParseInput(nested, kMaxWireDepth - 1, request.inputs.emplace_back());
+    if (request.inputs.size() == limits.tensors) return TooMany("inputs", limits.tensors);
+    return ParseInput(nested, kMaxWireDepth - 1, limits, request.inputs.emplace_back());
   }
-  if (request.outputs.size() == kMaxTensors) return TooMany("outputs", kMaxTensors);
-  return ParseOutput(nested, kMaxWireDepth - 1, request.outputs.emplace_back());
+  if (request.outputs.size() == limits.tensors) return TooMany("outputs", limits.tensors);
+  return ParseOutput(nested, kMaxWireDepth - 1, limits, request.outputs.emplace_back());
 }
 
 }  // namespace
 
-absl::Status ParseInferRequest(std::span<const Bytes> chunks, ParsedRequest& request) {
+absl::Status ParseInferRequest(std::span<const Bytes> chunks, ParsedRequest& request, const ParseLimits& limits) {
   WireReader reader(chunks);
   while (!reader.done()) {
     uint32_t tag = 0;
@@ -179,21 +192,25 @@ absl::Status ParseInferRequest(std::span<const Bytes> chunks, ParsedRequest& req
         if (!reader.ReadString(request.id)) return Malformed("id");
         break;
       case MakeTag(4, kDelimited):
-        SLUICE_RETURN_IF_ERROR(ParseParameter(reader, kMaxWireDepth, request.parameters));
+        SLUICE_RETURN_IF_ERROR(ParseParameter(reader, kMaxWireDepth, limits, request.parameters));
         break;
       case MakeTag(5, kDelimited):
       case MakeTag(6, kDelimited):
-        SLUICE_RETURN_IF_ERROR(ParseNestedTensor(tag, reader, request));
+        SLUICE_RETURN_IF_ERROR(ParseNestedTensor(tag, reader, limits, request));
         break;
       case MakeTag(7, kDelimited):
-        if (request.raw_inputs.size() == kMaxTensors) return TooMany("entries in raw_input_contents", kMaxTensors);
+        if (request.raw_inputs.size() == limits.tensors) {
+          return TooMany("entries in raw_input_contents", limits.tensors);
+        }
         if (!reader.ReadPieces(request.raw_inputs.emplace_back())) return Malformed("raw_input_contents");
         break;
       default:
         if (!reader.SkipField(tag, kMaxWireDepth)) return Malformed("field");
     }
   }
-  return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(CheckLength("model_name", request.model_name, limits));
+  SLUICE_RETURN_IF_ERROR(CheckLength("model_version", request.model_version, limits));
+  return CheckLength("id", request.id, limits);
 }
 
 }  // namespace sluice::rpc

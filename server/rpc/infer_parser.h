@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/listen_options.h"
 #include "server/rpc/typed_contents.h"
 #include "server/rpc/wire_reader.h"
 
@@ -44,15 +45,12 @@ struct ParsedRequest {
   std::vector<std::vector<Bytes>> raw_inputs;
 };
 
-/// Bounds on what a message may ask us to allocate beyond its own size; no real request comes near them.
-inline constexpr size_t kMaxTensors = 1024;    ///< Inputs, outputs, raw entries: each.
-inline constexpr size_t kMaxDimensions = 64;   ///< Of one input.
-inline constexpr size_t kMaxParameters = 256;  ///< Of the request, of each input and output.
 inline constexpr size_t kMaxContentsRanges = 64;
 
 /// Parses in place. The chunks and their bytes must outlive the result. Accepts and refuses exactly what protobuf does
-/// (differential test), and refuses messages over the bounds above. INVALID_ARGUMENT in both cases; then the fields
-/// read so far, `id` among them, are in `request`.
-absl::Status ParseInferRequest(std::span<const Bytes> chunks, ParsedRequest& request);
+/// (differential test), and refuses messages over `limits` or kMaxContentsRanges. INVALID_ARGUMENT in both cases; then
+/// the fields read so far, `id` among them, are in `request`.
+absl::Status ParseInferRequest(std::span<const Bytes> chunks, ParsedRequest& request,
+                               const server::ParseLimits& limits = {});
 
 }  // namespace sluice::rpc

@@ -43,7 +43,7 @@ absl::Status MessageRequest::Read(grpc::ByteBuffer& message, std::optional<absl:
   for (const grpc::Slice& slice : slices_) {
     chunks_.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()), slice.size());
   }
-  SLUICE_RETURN_IF_ERROR(ParseInferRequest(chunks_, parsed_));
+  SLUICE_RETURN_IF_ERROR(ParseInferRequest(chunks_, parsed_, environment_->policy.limits));
   return ConvertRequest(parsed_, class_word, environment_->policy, environment_->backend, *this, conversion_);
 }
 

@@ -86,24 +86,24 @@ absl::Status AnswerModelStatistics(const server::InferenceBackend& backend,
 }
 
 // The generated Request... methods differ by name only, which no template can bind.
-#define SLUICE_ARM_METHOD(name)                                                                                   \
+#define SLUICE_ARM_METHOD(name, protocol)                                                                         \
   UnaryCall<inference::name##Request, inference::name##Response>::Arm(                                            \
       environment, {[](CallEnvironment& env, grpc::ServerContext* context, inference::name##Request* request,     \
                        grpc::ServerAsyncResponseWriter<inference::name##Response>* writer, void* tag) {           \
                       env.infer_service.Request##name(context, request, writer, env.queue.get(), env.queue.get(), \
                                                       tag);                                                       \
                     },                                                                                            \
-                    &Answer##name})
+                    &Answer##name, server::Protocol::protocol})
 
 void ArmModelCalls(CallEnvironment& environment, int count) {
   for (int i = 0; i < count; ++i) {
-    SLUICE_ARM_METHOD(ServerLive);
-    SLUICE_ARM_METHOD(ServerReady);
-    SLUICE_ARM_METHOD(ModelReady);
-    SLUICE_ARM_METHOD(ServerMetadata);
-    SLUICE_ARM_METHOD(ModelMetadata);
-    SLUICE_ARM_METHOD(ModelConfig);
-    SLUICE_ARM_METHOD(ModelStatistics);
+    SLUICE_ARM_METHOD(ServerLive, kHealth);
+    SLUICE_ARM_METHOD(ServerReady, kHealth);
+    SLUICE_ARM_METHOD(ModelReady, kHealth);
+    SLUICE_ARM_METHOD(ServerMetadata, kMetadata);
+    SLUICE_ARM_METHOD(ModelMetadata, kMetadata);
+    SLUICE_ARM_METHOD(ModelConfig, kModelConfig);
+    SLUICE_ARM_METHOD(ModelStatistics, kStatistics);
   }
 }
 

@@ -7,11 +7,14 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/rpc/model_calls.h"
+#include "server/rpc/tls.h"
+#include "server/rpc/unix_socket.h"
 
 namespace sluice::rpc {
 namespace {
@@ -33,7 +36,7 @@ absl::Status CheckOptions(const RpcOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("polling I/O threads: expected 0 to ", options.io_threads, ", got ", options.polling_threads));
   }
-  if (options.armed_calls < 1 || options.max_concurrent_streams < 1 || options.max_message_bytes < 1 ||
+  if (options.armed_calls < 1 || options.connections.max_concurrent_streams < 1 || options.max_message_bytes < 1 ||
       options.max_infer_streams < 1 || options.stream_requests < 1) {
     return absl::InvalidArgumentError(
         "armed calls, concurrent streams, message bytes, inferring streams and requests of one must be 1 or more");
@@ -52,17 +55,36 @@ int Milliseconds(absl::Duration duration) {
       std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 0, std::numeric_limits<int32_t>::max()));
 }
 
+void LimitConnections(const server::ConnectionLimits& limits, grpc::ServerBuilder& builder) {
+  const std::pair<const char*, absl::Duration> durations[] = {
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, limits.min_ping_interval},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, limits.keepalive_time},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, limits.keepalive_timeout},
+      {GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, limits.max_age_grace},
+  };
+  for (const auto& [name, duration] : durations) builder.AddChannelArgument(name, Milliseconds(duration));
+  // Left out, they are off: gRPC would take a zero at its word.
+  if (limits.max_age > absl::ZeroDuration()) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(limits.max_age));
+  }
+  if (limits.max_idle > absl::ZeroDuration()) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(limits.max_idle));
+  }
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+}
+
 void Configure(const RpcOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.SetMaxSendMessageSize(options.max_message_bytes);
   // Otherwise two servers share the port and split its traffic.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             Milliseconds(options.min_ping_interval));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
+  LimitConnections(options.connections, builder);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> PortCredentials(const RpcOptions& options) {
+  if (!options.tls.has_value()) return grpc::InsecureServerCredentials();
+  return MakeTlsCredentials(*options.tls, options.tls_reload_interval);
 }
 
 void ServeQueue(grpc::ServerCompletionQueue& queue) {
@@ -103,18 +125,25 @@ RpcServer::RpcServer(const RpcOptions& options, server::InferenceBackend& backen
 RpcServer::~RpcServer() { Stop(); }
 
 absl::Status RpcServer::Listen(const RpcOptions& options) {
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, PortCredentials(options));
   grpc::ServerBuilder builder;
   Configure(options, builder);
   const std::string where = HostAndPort(options);
   int selected_port = 0;
-  builder.AddListeningPort(where, grpc::InsecureServerCredentials(), &selected_port);
+  builder.AddListeningPort(where, credentials, &selected_port);
+  if (!options.unix_socket.empty()) {
+    SLUICE_RETURN_IF_ERROR(PrepareUnixSocket(options.unix_socket));
+    // Its guard are the permissions of the file.
+    builder.AddListeningPort(absl::StrCat("unix:", options.unix_socket), grpc::InsecureServerCredentials());
+  }
   builder.RegisterService(&environment_.infer_service);
   builder.RegisterService(&environment_.health_service);
   environment_.queue = builder.AddCompletionQueue();
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || selected_port <= 0) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot listen for gRPC on port ", options.port, " (", where,
-                                                      "): it is in use, or the address is not ours"));
+    const std::string beside = options.unix_socket.empty() ? "" : absl::StrCat(" and on '", options.unix_socket, "'");
+    return absl::FailedPreconditionError(absl::StrCat("cannot listen for gRPC on port ", options.port, " (", where, ")",
+                                                      beside, ": it is in use, or the address is not ours"));
   }
   port_ = selected_port;
   return absl::OkStatus();
@@ -127,7 +156,7 @@ void RpcServer::Serve(const RpcOptions& options) {
   ArmHealthCalls(environment_, watches_, kArmedSmallCalls);
   for (int i = 0; i < options.io_threads; ++i) {
     const bool polls = i < options.polling_threads;
-    io_threads_.emplace_back(absl::StrCat("rpc-io-", i), [this, polls] {
+    io_threads_.emplace_back(absl::StrCat(options.thread_name, "-", i), [this, polls] {
       polls ? PollQueue(*environment_.queue) : ServeQueue(*environment_.queue);
     });
   }

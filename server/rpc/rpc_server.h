@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "server/infer_request.h"
+#include "server/listen_options.h"
 #include "server/rpc/call_environment.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/health_calls.h"
@@ -35,27 +37,27 @@ struct RpcOptions {
   int max_message_bytes = std::numeric_limits<int32_t>::max();
   /// ModelInfer calls that are armed at any time. One at a time is a known bottleneck; more calls wait inside gRPC.
   int armed_calls = 64;
-  /// Per connection; bounds what one client can have under way.
-  int max_concurrent_streams = 1024;
   /// ModelStreamInfer calls that may be open at once, on all connections; more are refused.
   int max_infer_streams = 1024;
   /// Requests of one such call that may be read and not yet answered and written; then it reads no more.
   int stream_requests = 256;
-  /// Clients may ping this often, also without calls: 10 to 30 s are common, and gRPC's default of 5 min cuts them off.
-  absl::Duration min_ping_interval = absl::Seconds(5);
-  absl::Duration keepalive_time = absl::Hours(2);
-  absl::Duration keepalive_timeout = absl::Seconds(20);
+  server::ConnectionLimits connections;
+  std::optional<server::TlsFiles> tls;                     ///< Of the port; nothing: plain text.
+  absl::Duration tls_reload_interval = absl::Seconds(10);  ///< How often the files are looked at.
+  std::string unix_socket;             ///< Path of a plain-text socket beside the port; empty: none.
+  std::string thread_name = "rpc-io";  ///< Of the I/O threads, before their number.
   RequestPolicy policy;
 };
 
-/// The gRPC front of a server: inference and health services on one port, one shared completion queue and a few I/O
-/// threads that never block on anything else. Bounds: in RpcOptions; calls under way are bounded by the connections'
-/// streams, and the backend bounds its queues. Ownership: backend, observer and clock must outlive it; requests it gave
-/// to the backend may outlive it. Threads: every method from any thread; Drain and Stop block. Errors: at Start only.
+/// The gRPC front of a server: inference and health services on one port and perhaps a Unix socket, one shared
+/// completion queue and a few I/O threads that never block on anything else. Bounds: in RpcOptions; calls under way are
+/// bounded by the connections' streams, and the backend bounds its queues. Ownership: backend, observer and clock must
+/// outlive it; requests it gave to the backend may outlive it. Threads: every method from any thread; Drain and Stop
+/// block. Errors: at Start only.
 class RpcServer {
  public:
-  /// Listens and serves. INVALID_ARGUMENT for options out of range; FAILED_PRECONDITION naming the port when it cannot
-  /// be listened on.
+  /// Listens and serves. INVALID_ARGUMENT for options out of range and for files of TLS that do not fit;
+  /// FAILED_PRECONDITION naming the port or socket when it cannot be listened on.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, server::InferenceBackend& backend,
                                                           RpcObserver& observer, const Clock& clock);
   ~RpcServer();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "server/rpc/access_check.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/message_request.h"
 #include "server/rpc/response.h"
@@ -109,6 +110,7 @@ void StreamInferCall::OnArrived(bool ok) {
 }
 
 absl::Status StreamInferCall::Open() {
+  SLUICE_RETURN_IF_ERROR(CheckAccess(environment_.policy.access, server::Protocol::kInference, *context_));
   SLUICE_RETURN_IF_ERROR(calls_.Add(shared_from_this()));
   SLUICE_ASSIGN_OR_RETURN(class_word_, ReadClassMetadata(*context_));
   deadline_ = ReadDeadline(*context_, environment_.clock.Now());

@@ -6,6 +6,7 @@
 #include <grpcpp/support/async_unary_call.h>
 
 #include "absl/status/status.h"
+#include "server/rpc/access_check.h"
 #include "server/rpc/call_environment.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/tag.h"
@@ -23,6 +24,7 @@ class UnaryCall final : public Tag {
     void (*request)(CallEnvironment&, grpc::ServerContext*, Request*, Writer*, void* tag);
     /// Must not block.
     absl::Status (*answer)(const server::InferenceBackend&, const Request&, Response&);
+    server::Protocol protocol;  ///< Whose header it needs, if any.
   };
 
   static void Arm(CallEnvironment& environment, const Method& method) {
@@ -40,7 +42,8 @@ class UnaryCall final : public Tag {
     if (!environment_.stopping.load(std::memory_order_acquire)) Arm(environment_, method_);
     answered_ = true;
     Response response;
-    const absl::Status status = method_.answer(environment_.backend, request_, response);
+    absl::Status status = CheckAccess(environment_.policy.access, method_.protocol, context_);
+    if (status.ok()) status = method_.answer(environment_.backend, request_, response);
     if (status.ok()) {
       writer_.Finish(response, grpc::Status::OK, ToQueue(*this));
     } else {

@@ -4,6 +4,7 @@
 import argparse
 import json
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -14,14 +15,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 class ServerProcess:
-    """The server's process; `ready` is the line it prints when it is ready."""
+    """The server's process; `ready` is the line it prints when it is ready. `open_files` limits its descriptors."""
 
-    def __init__(self, binary, *flags, repository=ROOT / "models", environment=None):
+    def __init__(self, binary, *flags, repository=ROOT / "models", environment=None, open_files=None):
+        def limit():
+            if open_files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
         self._log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
             [binary, "--model-repository", str(repository), "--address", "127.0.0.1", "--grpc-port", "0",
              "--metrics-port", "0", *flags],
-            stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
+            stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment, preexec_fn=limit)
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()

@@ -144,7 +144,7 @@ TEST(ParseFlags, ReadsTheBoundsOfResponsesAndSlots) {
 TEST(ParseFlags, HealthcheckNeedsNoRepository) {
   const auto flags = Parse({"healthcheck", "--grpc-port", "9001"});
   ASSERT_TRUE(flags.ok()) << flags.status();
-  EXPECT_EQ(flags->health_check_port, 9001);
+  EXPECT_EQ(flags->health_probe->grpc_port, 9001);
 }
 
 TEST(ParseDevices, ReadsHostDevices) {

@@ -90,7 +90,11 @@ TEST_F(ConvertTest, NamesTypesShapes) {
       {"unknown input", [&](auto& m) { input(m, 0)->set_name("c"); }, kInvalid, {"unknown input 'c'", "'a', 'b'"}},
       {"empty input name", [&](auto& m) { input(m, 0)->set_name(""); }, kInvalid, {"unknown input ''"}},
       {"control characters", [&](auto& m) { input(m, 0)->set_name("\n\x01"); }, kInvalid, {"'\\n\\001'"}},
-      {"huge name", [&](auto& m) { input(m, 0)->set_name(std::string(1 << 20, 'n')); }, kInvalid, {"nnn..."}},
+      {"longest name", [&](auto& m) { input(m, 0)->set_name(std::string(4096, 'n')); }, kInvalid, {"nnn..."}},
+      {"huge name",
+       [&](auto& m) { input(m, 0)->set_name(std::string(1 << 20, 'n')); },
+       kInvalid,
+       {"inputs.name", "4096", "1048576"}},
       {"duplicate input", [&](auto& m) { input(m, 0)->set_name("a"); }, kInvalid, {"input 'a'", "more than once"}},
       {"missing input",
        [](auto& m) {

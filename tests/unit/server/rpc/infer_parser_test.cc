@@ -405,31 +405,61 @@ TEST(InferParser, DepthInsideNestedMessages) {
   }
 }
 
-// Goal: a small message cannot make us allocate much. Method: one more than each bound allows.
+absl::Status ParseWhole(const inference::ModelInferRequest& message, const server::ParseLimits& limits) {
+  Random random(kSeed);
+  const Chunks chunks(message.SerializeAsString(), random, true);
+  ParsedRequest request;
+  return ParseInferRequest(chunks.spans(), request, limits);
+}
+
+// Goal: a small message cannot make us allocate much, and the bounds are those given. Method: as many as each bound
+// allows, then one more, with the default bounds and with small ones.
 TEST(InferParser, Bounds) {
-  const auto parse = [](const inference::ModelInferRequest& message) {
-    Random random(kSeed);
-    const Chunks chunks(message.SerializeAsString(), random, true);
-    ParsedRequest request;
-    return ParseInferRequest(chunks.spans(), request);
-  };
-  inference::ModelInferRequest inputs, outputs, raw, shape, parameters;
-  for (size_t i = 0; i < kMaxTensors; ++i) {
+  const server::ParseLimits small = {.tensors = 2, .dimensions = 3, .parameters = 4};
+  for (const server::ParseLimits& limits : {server::ParseLimits(), small}) {
+    inference::ModelInferRequest inputs, outputs, raw, shape, parameters;
+    for (size_t i = 0; i < limits.tensors; ++i) {
+      inputs.add_inputs();
+      outputs.add_outputs();
+      raw.add_raw_input_contents("");
+    }
+    auto& input = *shape.add_inputs();
+    for (size_t i = 0; i < limits.dimensions; ++i) input.add_shape(1);
+    for (size_t i = 0; i < limits.parameters; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)];
+    for (const auto& message : {inputs, outputs, raw, shape, parameters}) EXPECT_TRUE(ParseWhole(message, limits).ok());
     inputs.add_inputs();
     outputs.add_outputs();
     raw.add_raw_input_contents("");
+    input.add_shape(1);
+    (*parameters.mutable_parameters())["one more"];
+    for (const auto& message : {inputs, outputs, raw, shape, parameters}) {
+      EXPECT_TRUE(absl::IsInvalidArgument(ParseWhole(message, limits)));
+    }
   }
-  auto& input = *shape.add_inputs();
-  for (size_t i = 0; i < kMaxDimensions; ++i) input.add_shape(1);
-  for (size_t i = 0; i < kMaxParameters; ++i) (*parameters.mutable_parameters())[absl::StrCat(i)];
-  for (const auto& message : {inputs, outputs, raw, shape, parameters}) EXPECT_TRUE(parse(message).ok());
-  inputs.add_inputs();
-  outputs.add_outputs();
-  raw.add_raw_input_contents("");
-  input.add_shape(1);
-  (*parameters.mutable_parameters())["one more"];
-  for (const auto& message : {inputs, outputs, raw, shape, parameters}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(parse(message)));
+}
+
+// Goal: no name is longer than its bound, and the error says which. Method: each of them at the bound, then one byte
+// over.
+TEST(InferParser, BoundOfNames) {
+  const server::ParseLimits limits = {.name_bytes = 20};
+  using Set = void (*)(inference::ModelInferRequest&, const std::string&);
+  const std::vector<std::pair<std::string, Set>> table = {
+      {"model_name", [](auto& message, const auto& text) { message.set_model_name(text); }},
+      {"model_version", [](auto& message, const auto& text) { message.set_model_version(text); }},
+      {"id", [](auto& message, const auto& text) { message.set_id(text); }},
+      {"inputs.name", [](auto& message, const auto& text) { message.add_inputs()->set_name(text); }},
+      {"inputs.datatype", [](auto& message, const auto& text) { message.add_inputs()->set_datatype(text); }},
+      {"outputs.name", [](auto& message, const auto& text) { message.add_outputs()->set_name(text); }},
+      {"parameters", [](auto& message, const auto& text) { (*message.mutable_parameters())[text]; }},
+  };
+  for (const auto& [field, set] : table) {
+    inference::ModelInferRequest fits, too_long;
+    set(fits, std::string(20, 'n'));
+    set(too_long, std::string(21, 'n'));
+    EXPECT_TRUE(ParseWhole(fits, limits).ok()) << field;
+    const absl::Status refused = ParseWhole(too_long, limits);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << field;
+    EXPECT_EQ(refused.message(), absl::StrCat(field, ": expected at most 20 bytes (--max-name-bytes), got 21"));
   }
 }
 
