@@ -4,12 +4,20 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <cstddef>
+
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/log_filter.h"
 
 namespace sluice {
 namespace {
+
+/// By severity. Relaxed: which lines of this very moment are written does not matter.
+std::array<std::atomic<bool>, 3> logged = {true, true, true};
 
 absl::string_view SeverityName(Severity severity) {
   switch (severity) {
@@ -46,7 +54,14 @@ std::string FormatLogLine(Severity severity, absl::string_view message, std::ini
   return line;
 }
 
+bool IsLogged(Severity severity) { return logged[static_cast<size_t>(severity)].load(std::memory_order_relaxed); }
+
+void SetLogged(Severity severity, bool on) {
+  logged[static_cast<size_t>(severity)].store(on, std::memory_order_relaxed);
+}
+
 void Log(Severity severity, absl::string_view message, std::initializer_list<LogField> fields) {
+  if (!IsLogged(severity)) return;
   std::string line = absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
                                   FormatLogLine(severity, message, fields), "\n");
   // A log line that cannot be written has nowhere to be reported.

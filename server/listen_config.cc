@@ -151,6 +151,7 @@ void AddListenFlags(CLI::App& app, ListenConfig& config) {
   app.add_option("--grpc-server-key", config.tls.key, "PEM file of its private key");
   app.add_option("--grpc-root-cert", config.tls.root_certificates,
                  "PEM file of the certificates that clients' are checked by");
+  app.add_option("--grpc-reflection", config.reflection, "Tell clients which methods there are, as grpcurl asks");
   app.add_option("--grpc-restricted-protocol", config.restricted_protocols,
                  "NAMES:KEY=VALUE: calls of these protocols must carry the header triton-grpc-protocol-KEY with this "
                  "value; names with commas between them, of " +

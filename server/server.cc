@@ -24,6 +24,7 @@ absl::StatusOr<rpc::RpcOptions> OptionsOfThePort(const ServerConfig& config) {
   options.stream_requests = config.stream_requests;
   options.connections = config.listen.connections;
   options.unix_socket = config.listen.unix_socket;
+  options.reflection = config.listen.reflection;
   if (config.listen.use_tls || config.listen.mutual_tls) options.tls = config.listen.tls;
   options.policy.strict_class = config.strict_class;
   options.policy.limits = config.listen.limits;

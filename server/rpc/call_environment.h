@@ -26,7 +26,8 @@ using AsyncInferService = InferService::WithRawMethod_ModelInfer<InferService::W
     InferService::WithAsyncMethod_ServerLive<InferService::WithAsyncMethod_ServerReady<
         InferService::WithAsyncMethod_ModelReady<InferService::WithAsyncMethod_ServerMetadata<
             InferService::WithAsyncMethod_ModelMetadata<InferService::WithAsyncMethod_ModelConfig<
-                InferService::WithAsyncMethod_ModelStatistics<InferService::Service>>>>>>>>>;
+                InferService::WithAsyncMethod_ModelStatistics<InferService::WithAsyncMethod_TraceSetting<
+                    InferService::WithAsyncMethod_LogSettings<InferService::Service>>>>>>>>>>>;
 using AsyncHealthService = grpc::health::v1::Health::AsyncService;
 
 /// What all calls of one server share. Outlives every call's RPC: the server shuts the queue down only after

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "server/rpc/settings_calls.h"
 #include "server/rpc/unary_call.h"
 
 namespace sluice::rpc {
@@ -104,6 +105,8 @@ void ArmModelCalls(CallEnvironment& environment, int count) {
     SLUICE_ARM_METHOD(ModelMetadata, kMetadata);
     SLUICE_ARM_METHOD(ModelConfig, kModelConfig);
     SLUICE_ARM_METHOD(ModelStatistics, kStatistics);
+    SLUICE_ARM_METHOD(TraceSetting, kTrace);
+    SLUICE_ARM_METHOD(LogSettings, kLogging);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/rpc/model_calls.h"
+#include "server/rpc/reflection.h"
 #include "server/rpc/tls.h"
 #include "server/rpc/unix_socket.h"
 
@@ -80,6 +81,7 @@ void Configure(const RpcOptions& options, grpc::ServerBuilder& builder) {
   // Otherwise two servers share the port and split its traffic.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   LimitConnections(options.connections, builder);
+  SetReflection(options.reflection, builder);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> PortCredentials(const RpcOptions& options) {

@@ -45,6 +45,7 @@ struct RpcOptions {
   std::optional<server::TlsFiles> tls;                     ///< Of the port; nothing: plain text.
   absl::Duration tls_reload_interval = absl::Seconds(10);  ///< How often the files are looked at.
   std::string unix_socket;             ///< Path of a plain-text socket beside the port; empty: none.
+  bool reflection = false;             ///< Also serve grpc.reflection.v1alpha, on a few threads of gRPC's.
   std::string thread_name = "rpc-io";  ///< Of the I/O threads, before their number.
   RequestPolicy policy;
 };

@@ -229,10 +229,43 @@ class ClientsTest(unittest.TestCase):
 
     def test_what_is_not_served_says_so(self):
         for call in (self.client.get_model_repository_index, self.client.get_system_shared_memory_status,
-                     self.client.get_trace_settings):
+                     self.client.get_cuda_shared_memory_status):
             with self.assertRaises(InferenceServerException) as caught:
                 call()
             self.assertEqual(caught.exception.status(), "StatusCode.UNIMPLEMENTED")
+
+    def test_log_settings(self):
+        settings = self.client.get_log_settings(as_json=True)["settings"]
+        self.assertEqual({name: settings[name]["bool_param"] for name in ("log_info", "log_warning", "log_error")},
+                         {"log_info": True, "log_warning": True, "log_error": True})
+        self.assertEqual(settings["log_format"]["string_param"], "ISO8601")
+        self.assertEqual(settings["log_verbose_level"].get("uint32_param", 0), 0)
+        changed = self.client.update_log_settings({"log_info": False, "log_verbose_level": 0, "log_format": "ISO8601"})
+        self.assertFalse(changed.settings["log_info"].bool_param)
+        self.assertFalse(self.client.get_log_settings().settings["log_info"].bool_param)
+        self.assertTrue(self.client.update_log_settings({"log_info": True}).settings["log_info"].bool_param)
+        for wrong in ({"log_verbose_level": 1}, {"log_file": "/tmp/log"}, {"log_format": "default"}, {"log_info": 1},
+                      {"log_colour": True}):
+            with self.assertRaises(InferenceServerException) as caught:
+                self.client.update_log_settings({"log_warning": False, **wrong})
+            self.assertEqual(caught.exception.status(), "StatusCode.INVALID_ARGUMENT")
+            self.assertIn(next(iter(wrong)), caught.exception.message())
+        self.assertTrue(self.client.get_log_settings().settings["log_warning"].bool_param)
+
+    def test_trace_settings(self):
+        for model in (None, "filetype"):
+            settings = self.client.get_trace_settings(model_name=model).settings
+            self.assertEqual({name: list(value.value) for name, value in settings.items()}, {"trace_level": ["OFF"]})
+        self.client.update_trace_settings(settings={"trace_level": ["OFF"]})
+        self.client.update_trace_settings(settings={"trace_level": None})
+        for wrong in ({"trace_level": ["TIMESTAMPS"]}, {"trace_rate": "1"}, {"trace_file": "/tmp/trace"}):
+            with self.assertRaises(InferenceServerException) as caught:
+                self.client.update_trace_settings(settings=wrong)
+            self.assertEqual(caught.exception.status(), "StatusCode.INVALID_ARGUMENT")
+            self.assertIn(next(iter(wrong)), caught.exception.message())
+        with self.assertRaises(InferenceServerException) as caught:
+            self.client.get_trace_settings(model_name="nobody")
+        self.assertEqual(caught.exception.status(), "StatusCode.NOT_FOUND")
 
     def test_metrics_are_scraped(self):
         self.infer()

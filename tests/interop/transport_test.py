@@ -8,12 +8,14 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
 import grpc
 import numpy as np
 import tritonclient.grpc as tritonclient
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
@@ -151,6 +153,51 @@ class TransportTest(unittest.TestCase):
         self.assertTrue(healthcheck("--grpc-unix-socket", path))
         self.assertEqual(server.stop(), 0)
         self.assertFalse(path.exists())
+
+    def threads(self, server):
+        return len(list(pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()))
+
+    def test_reflection(self):
+        """It tells the methods, on a bounded number of threads of its own; without the flag it is not there."""
+        server = self.start("--grpc-reflection=1")
+        channel = grpc.insecure_channel(server.grpc)
+        self.addCleanup(channel.close)
+        database = ProtoReflectionDescriptorDatabase(channel)
+        self.assertEqual(set(database.get_services()),
+                         {"inference.GRPCInferenceService", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"})
+        methods = database.FindFileContainingSymbol("inference.GRPCInferenceService").service[0].method
+        self.assertIn("ModelInfer", [method.name for method in methods])
+
+        before = self.threads(server)
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        list_services, asked = b"\x3a\x01*", threading.Event()
+
+        def ask():
+            yield list_services
+            asked.wait(60)
+        streams = [call(ask()) for _ in range(30)]
+        self.addCleanup(asked.set)
+        answered = 0
+        for stream in streams:
+            try:
+                answered += bool(next(stream))
+            except grpc.RpcError as error:
+                self.assertEqual(error.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertGreater(answered, 0)
+        self.assertLess(answered, 10)
+        self.assertLess(self.threads(server), before + 10)
+        self.assertEqual(infer(self.connect(server.grpc)).as_numpy("target_label").shape, (1, 214))
+        asked.set()
+        self.assertEqual(server.stop(), 0)
+
+        server = self.start()
+        channel = grpc.insecure_channel(server.grpc)
+        self.addCleanup(channel.close)
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        with self.assertRaises(grpc.RpcError) as caught:
+            next(call(iter([list_services])))
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+        self.assertEqual(server.stop(), 0)
 
     def test_storm_of_connections(self):
         """More connections than descriptors; afterwards the health check through the real port tells the truth."""

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/data_type.h"
 #include "base/log.h"
+#include "base/log_filter.h"
 #include "base/moving_average.h"
 #include "base/mutex.h"
 #include "base/request_class.h"
@@ -37,6 +38,18 @@ TEST(MonotonicClock, NeverGoesBack) {
     EXPECT_GE(now, last);
     last = now;
   }
+}
+
+TEST(Log, WritesOnlySeveritiesThatAreOn) {
+  EXPECT_TRUE(IsLogged(Severity::kInfo));
+  SetLogged(Severity::kInfo, false);
+  ::testing::internal::CaptureStderr();
+  Log(Severity::kInfo, "left out");
+  Log(Severity::kWarning, "written");
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  SetLogged(Severity::kInfo, true);
+  EXPECT_EQ(text.find("left out"), std::string::npos);
+  EXPECT_NE(text.find("written"), std::string::npos);
 }
 
 TEST(Log, InputCannotForgeALine) {

@@ -115,6 +115,20 @@ TEST_F(RpcListenTest, StreamsOfAConnectionAreBounded) {
   EXPECT_TRUE(third.Await().ok());
 }
 
+// Goal: reflection is there only when asked for, although the library would turn it on everywhere. Method: list the
+// services.
+TEST_F(RpcListenTest, ReflectionOnlyWhenAskedFor) {
+  const std::string list_services("\x3a\x01*");
+  for (const bool on : {true, false}) {
+    RpcOptions options;
+    options.reflection = on;
+    StartServer(options);
+    EXPECT_EQ(CallRaw("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", list_services).error_code(),
+              on ? grpc::StatusCode::OK : grpc::StatusCode::UNIMPLEMENTED);
+    server_->Stop();
+  }
+}
+
 // Goal: connections end at their age and when idle, and clients go on without an error. Method: both as short as can
 // be; calls on one channel until it has seen its connection go.
 TEST_F(RpcListenTest, ConnectionsEndAndClientsGoOn) {
