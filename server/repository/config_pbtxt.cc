@@ -3,7 +3,9 @@
 #include "server/repository/config_pbtxt.h"
 
 #include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/struct.pb.h>
 #include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
 
 #include <string>
 #include <utility>
@@ -51,6 +53,20 @@ absl::StatusOr<ParsedConfig> ParseConfigText(absl::string_view text) {
   const google::protobuf::FieldDescriptor* field =
       inference::ModelConfig::descriptor()->FindFieldByNumber(inference::ModelConfig::kMaxBatchSizeFieldNumber);
   parsed.has_max_batch_size = locations.GetLocation(field, -1).line >= 0;
+  return parsed;
+}
+
+absl::StatusOr<ParsedConfig> ParseConfigJson(absl::string_view json) {
+  const google::protobuf::StringPiece text(json.data(), json.size());
+  ParsedConfig parsed;
+  const auto status = google::protobuf::util::JsonStringToMessage(text, &parsed.config);
+  if (!status.ok())
+    return absl::InvalidArgumentError(absl::StrCat("parameter 'config': ", std::string(status.message())));
+  // The message does not tell a written 0 from none.
+  google::protobuf::Struct fields;
+  if (google::protobuf::util::JsonStringToMessage(text, &fields).ok()) {
+    parsed.has_max_batch_size = fields.fields().contains("max_batch_size") || fields.fields().contains("maxBatchSize");
+  }
   return parsed;
 }
 

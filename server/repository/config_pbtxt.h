@@ -13,7 +13,7 @@ namespace sluice::server {
 /// Longer files are refused unread.
 inline constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
-/// config.pbtxt as written, before anything is completed.
+/// A model's config as written, before anything is completed.
 struct ParsedConfig {
   inference::ModelConfig config;
   /// max_batch_size was written down, also when as 0: without it the model decides.
@@ -23,5 +23,9 @@ struct ParsedConfig {
 /// Reads protobuf text format. INVALID_ARGUMENT "config.pbtxt:<line>:<column>: ..." with up to three errors, lines and
 /// columns from 1. Any thread.
 absl::StatusOr<ParsedConfig> ParseConfigText(absl::string_view text);
+
+/// Reads the same message as JSON (at most kMaxConfigBytes, which the caller checks), by protobuf's rules for it: the
+/// parameter `config` of a load. INVALID_ARGUMENT with the parser's own words. Any thread.
+absl::StatusOr<ParsedConfig> ParseConfigJson(absl::string_view json);
 
 }  // namespace sluice::server

@@ -135,11 +135,15 @@ absl::StatusOr<std::string> ModelFileName(const std::optional<ParsedConfig>& con
   return name;
 }
 
-absl::Status ScanModel(const fs::path& folder, RepositoryModel& model) {
+absl::Status ScanFolder(const fs::path& folder, const ParsedConfig* instead, RepositoryModel& model) {
   if (!IsSafeModelName(model.name)) {
     return absl::InvalidArgumentError("the folder's name is no model name: 1 to 128 of A-Z a-z 0-9 . _ - + @");
   }
-  SLUICE_ASSIGN_OR_RETURN(model.config, ReadConfig(folder / "config.pbtxt"));
+  if (instead != nullptr) {
+    model.config = *instead;
+  } else {
+    SLUICE_ASSIGN_OR_RETURN(model.config, ReadConfig(folder / "config.pbtxt"));
+  }
   SLUICE_ASSIGN_OR_RETURN(const std::string file_name, ModelFileName(model.config));
   SLUICE_ASSIGN_OR_RETURN(std::vector<int64_t> found, FindVersions(folder));
   const inference::ModelVersionPolicy policy =
@@ -153,6 +157,16 @@ absl::Status ScanModel(const fs::path& folder, RepositoryModel& model) {
   return absl::OkStatus();
 }
 
+RepositoryModel Scan(const fs::path& root, const std::string& name, const ParsedConfig* instead) {
+  const fs::path folder = root / name;
+  RepositoryModel model;
+  model.name = name;
+  model.path = folder.string();
+  const absl::Status status = ScanFolder(folder, instead, model);
+  if (!status.ok()) model.status = absl::Status(status.code(), absl::StrCat("model '", name, "': ", status.message()));
+  return model;
+}
+
 }  // namespace
 
 bool IsSafeModelName(absl::string_view name) {
@@ -163,24 +177,34 @@ bool IsSafeModelName(absl::string_view name) {
   });
 }
 
+RepositoryModel ScanModel(const std::string& path, const std::string& name, const ParsedConfig* instead) {
+  // The name may come from a client: it is looked at before the file system is.
+  if (IsSafeModelName(name) && IsFolder(fs::path(path) / name)) return Scan(path, name, instead);
+  RepositoryModel model;
+  model.name = name;
+  model.status = absl::NotFoundError("there is no such model in the repository");
+  return model;
+}
+
+absl::StatusOr<std::vector<std::string>> ListModels(const std::string& path) {
+  const fs::path root(path);
+  if (!IsFolder(root)) return absl::NotFoundError(absl::StrCat("model repository ", path, " is not a folder"));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> names, ListFolder(root));
+  std::erase_if(names, [&root](const std::string& name) { return !IsSafeModelName(name) || !IsFolder(root / name); });
+  return names;
+}
+
 absl::StatusOr<std::vector<RepositoryModel>> ScanRepository(const std::string& path) {
   const fs::path root(path);
   if (!IsFolder(root)) return absl::NotFoundError(absl::StrCat("model repository ", path, " is not a folder"));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(root));
   std::vector<RepositoryModel> models;
   for (const std::string& name : names) {
-    const fs::path folder = root / name;
-    if (!IsFolder(folder)) {
-      Log(Severity::kInfo, "file in the model repository is not used", {{"file", folder.string()}});
+    if (!IsFolder(root / name)) {
+      Log(Severity::kInfo, "file in the model repository is not used", {{"file", (root / name).string()}});
       continue;
     }
-    RepositoryModel& model = models.emplace_back();
-    model.name = name;
-    model.path = folder.string();
-    const absl::Status status = ScanModel(folder, model);
-    if (!status.ok()) {
-      model.status = absl::Status(status.code(), absl::StrCat("model '", name, "': ", status.message()));
-    }
+    models.push_back(Scan(root, name, nullptr));
   }
   return models;
 }

@@ -30,6 +30,14 @@ struct RepositoryModel {
   absl::Status status;                      ///< Why none of it can be loaded. Other models are not affected.
 };
 
+/// Looks at the folder of one model. With `instead` its config.pbtxt is not read, and this is its config. NOT_FOUND in
+/// the status when there is no such folder, or `name` cannot be one.
+RepositoryModel ScanModel(const std::string& path, const std::string& name, const ParsedConfig* instead = nullptr);
+
+/// Names of the folders that ScanModel would look at, ascending; nothing in them is read. Bounds and errors as
+/// ScanRepository.
+absl::StatusOr<std::vector<std::string>> ListModels(const std::string& path);
+
 /// Looks at `path`/<model>/<version>/<model file> and `path`/<model>/config.pbtxt, by name ascending. Hidden entries
 /// are passed over, and so are, with a line in the log, files and folders that are neither. Loads nothing. NOT_FOUND or
 /// FAILED_PRECONDITION only when the repository itself cannot be read; what is wrong with a model is in its status.

@@ -180,5 +180,69 @@ TEST(ModelNameTest, SafeNames) {
   EXPECT_FALSE(IsSafeModelName(std::string(129, 'a')));
 }
 
+// Goal: one model is found as it is in the whole repository, and a client's name reaches no other folder. Method: the
+// names that would.
+TEST_F(RepositoryTest, FindsOneModelByItsName) {
+  Write("m/1/model.onnx");
+  Write("m/2/model.onnx");
+  Write("m/config.pbtxt", "version_policy { all {} }");
+  Write("bad/config.pbtxt", "no such field");
+  const RepositoryModel model = ScanModel(root_.string(), "m");
+  ASSERT_TRUE(model.status.ok()) << model.status;
+  EXPECT_EQ(model.path, (root_ / "m").string());
+  EXPECT_THAT(Numbers(model), ElementsAre(1, 2));
+  EXPECT_EQ(ScanModel(root_.string(), "bad").status.code(), absl::StatusCode::kInvalidArgument);
+  for (const char* name : {"nobody", "", ".", "..", "m/1", "../m", "m\n"}) {
+    const RepositoryModel none = ScanModel(root_.string(), name);
+    EXPECT_EQ(none.status.code(), absl::StatusCode::kNotFound) << name;
+    EXPECT_THAT(none.path, IsEmpty()) << name;
+  }
+}
+
+TEST_F(RepositoryTest, AnotherConfigTakesTheFilesPlace) {
+  Write("m/1/model.onnx");
+  Write("m/2/other.onnx");
+  Write("m/config.pbtxt", "not read at all");
+  const absl::StatusOr<ParsedConfig> config =
+      ParseConfigJson(R"({"default_model_filename": "other.onnx", "version_policy": {"specific": {"versions": [2]}}})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const RepositoryModel model = ScanModel(root_.string(), "m", &*config);
+  ASSERT_TRUE(model.status.ok()) << model.status;
+  EXPECT_THAT(Numbers(model), ElementsAre(2));
+  EXPECT_TRUE(model.versions[0].status.ok()) << model.versions[0].status;
+}
+
+TEST_F(RepositoryTest, ListsModelsWithoutReadingThem) {
+  Write("b/config.pbtxt", "no such field");
+  Write("a/1/model.onnx");
+  Write(".hidden/1/model.onnx");
+  Write("no name/1/model.onnx");
+  Write("file");
+  const absl::StatusOr<std::vector<std::string>> names = ListModels(root_.string());
+  ASSERT_TRUE(names.ok()) << names.status();
+  EXPECT_THAT(*names, ElementsAre("a", "b"));
+  EXPECT_EQ(ListModels((root_ / "nowhere").string()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ParseConfigJson, TellsAWrittenZeroFromNone) {
+  EXPECT_FALSE(ParseConfigJson("{}")->has_max_batch_size);
+  EXPECT_TRUE(ParseConfigJson(R"({"max_batch_size": 0})")->has_max_batch_size);
+  const absl::StatusOr<ParsedConfig> parsed =
+      ParseConfigJson(R"({"maxBatchSize": 4, "parameters": {"sluice.slots": {"string_value": "2"}}})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_TRUE(parsed->has_max_batch_size);
+  EXPECT_EQ(parsed->config.max_batch_size(), 4);
+  EXPECT_EQ(parsed->config.parameters().at("sluice.slots").string_value(), "2");
+}
+
+TEST(ParseConfigJson, RefusesWhatIsNoConfig) {
+  for (const char* json : {"", "[]", "{", R"({"max_batch_size": "many"})", R"({"max_batchsize": 1})"}) {
+    const absl::Status status = ParseConfigJson(json).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << json;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 'config': ")) << json;
+  }
+  EXPECT_FALSE(ParseConfigJson(std::string(100000, '[')).ok()) << "nested without end";
+}
+
 }  // namespace
 }  // namespace sluice::server
