@@ -196,6 +196,34 @@ absl::StatusOr<std::vector<ModelCounters>> Client::ModelStatistics(const std::st
   return all;
 }
 
+absl::StatusOr<std::vector<ModelIndexEntry>> Client::RepositoryIndex() {
+  SLUICE_ASSIGN_OR_RETURN(const auto response, (Call<inference::RepositoryIndexResponse>(
+                                                   NextStub(), &Stub::RepositoryIndex,
+                                                   inference::RepositoryIndexRequest(), options_.default_deadline)));
+  std::vector<ModelIndexEntry> models;
+  for (const auto& model : response.models()) {
+    models.push_back({model.name(), model.version(), model.state(), model.reason()});
+  }
+  return models;
+}
+
+absl::Status Client::LoadModel(const std::string& model, const std::optional<std::string>& config) {
+  inference::RepositoryModelLoadRequest request;
+  request.set_model_name(model);
+  if (config.has_value()) (*request.mutable_parameters())["config"].set_string_param(*config);
+  return Call<inference::RepositoryModelLoadResponse>(NextStub(), &Stub::RepositoryModelLoad, request,
+                                                      options_.default_deadline)
+      .status();
+}
+
+absl::Status Client::UnloadModel(const std::string& model) {
+  inference::RepositoryModelUnloadRequest request;
+  request.set_model_name(model);
+  return Call<inference::RepositoryModelUnloadResponse>(NextStub(), &Stub::RepositoryModelUnload, request,
+                                                        options_.default_deadline)
+      .status();
+}
+
 absl::StatusOr<HealthState> Client::Health(const std::string& service) {
   using HealthStub = grpc::health::v1::Health::StubInterface;
   const std::unique_ptr<HealthStub> stub = grpc::health::v1::Health::NewStub(NextChannel());

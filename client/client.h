@@ -5,6 +5,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,14 @@ class Client {
   /// Counters of one model, or of every model when `model` is empty.
   absl::StatusOr<std::vector<ModelCounters>> ModelStatistics(const std::string& model = "",
                                                              const std::string& version = "");
+  /// All models of the server's repository.
+  absl::StatusOr<std::vector<ModelIndexEntry>> RepositoryIndex();
+  /// Loads what the repository has of a model, replacing what is loaded, with `config` (JSON) in place of its
+  /// config.pbtxt. Answered when it is over: long loads need a long ClientOptions::default_deadline. UNAVAILABLE unless
+  /// the server lets clients do this.
+  absl::Status LoadModel(const std::string& model, const std::optional<std::string>& config = std::nullopt);
+  /// Answered when the model takes no more requests.
+  absl::Status UnloadModel(const std::string& model);
   /// The standard health service. NOT_FOUND for a service name the server does not know.
   absl::StatusOr<HealthState> Health(const std::string& service = "");
 

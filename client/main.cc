@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   sluice::client::AddHealthCommand(app, exit_code);
   sluice::client::AddTraceCommand(app, exit_code);
   sluice::client::AddInspectCommand(app, exit_code);
+  sluice::client::AddModelsCommand(app, exit_code);
   sluice::client::AddTuneCommand(app, exit_code);
   try {
     app.parse(argc, argv);

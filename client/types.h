@@ -99,6 +99,14 @@ struct ModelCounters {
   StageCount success, fail, queue, compute_input, compute_infer, compute_output;
 };
 
+/// One version of a model of the server's repository, or a model of which no version is known.
+struct ModelIndexEntry {
+  std::string name;
+  std::string version;
+  std::string state;   ///< READY, LOADING, UNLOADING or UNAVAILABLE; empty: nobody asked for it.
+  std::string reason;  ///< Why it is unavailable.
+};
+
 enum class HealthState { kUnknown, kServing, kNotServing, kServiceUnknown };
 
 }  // namespace sluice::client

@@ -36,6 +36,26 @@ absl::Status MemoryLimit(absl::string_view flag, int64_t bytes) {
   return bytes == 0 ? absl::OkStatus() : InRange(flag, static_cast<double>(bytes), 1 << 20, 1e15);
 }
 
+absl::StatusOr<ModelControlMode> ParseModelControlMode(const std::string& mode) {
+  if (mode == "none") return ModelControlMode::kNone;
+  if (mode == "explicit") return ModelControlMode::kExplicit;
+  if (mode == "poll") {
+    return absl::InvalidArgumentError(
+        "--model-control-mode: expected 'none' or 'explicit', got 'poll': the repository is not watched; with "
+        "'explicit' "
+        "RepositoryModelLoad loads what changed");
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--model-control-mode: expected 'none' or 'explicit', got '", mode, "'"));
+}
+
+absl::Status CheckModelControl(const ServerConfig& config) {
+  if (config.model_control_mode == ModelControlMode::kExplicit || config.load_models.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--load-model: expected --model-control-mode=explicit with it, got '",
+                                                 config.load_models.front(),
+                                                 "' without: every model of the repository is loaded at start"));
+}
+
 /// Quota of the cgroup this process is in, in CPUs; infinite without one. Version 2 only, which Debian 12 uses.
 double CgroupCpuQuota() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
@@ -96,6 +116,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   if (config.model_repository.empty()) {
     return absl::InvalidArgumentError("--model-repository: expected a folder of models, got nothing");
   }
+  SLUICE_RETURN_IF_ERROR(CheckModelControl(config));
   SLUICE_RETURN_IF_ERROR(InRange("grpc-port", config.grpc_port, 0, 65535));
   SLUICE_RETURN_IF_ERROR(InRange("metrics-port", config.metrics_port, 0, 65535));
   if (config.grpc_port != 0 && config.grpc_port == config.metrics_port) {
@@ -160,6 +181,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double response_wait_ms = absl::ToDoubleMilliseconds(config.response_wait);
   double latency_response_wait_ms = absl::ToDoubleMilliseconds(config.latency_response_wait);
   double slot_wait_ms = absl::ToDoubleMilliseconds(config.slot_wait);
+  std::string model_control_mode = "none";
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -167,6 +189,11 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.set_version_flag("--version", std::string("sluice-server ") + kVersion);
   app.option_defaults()->always_capture_default();
   app.add_option("--model-repository", config.model_repository, "Folder of models: <model>/<version>/model.onnx");
+  app.add_option("--model-control-mode", model_control_mode,
+                 "none: every model of the repository is loaded at start; explicit: clients load and unload them");
+  app.add_option("--load-model", config.load_models,
+                 "With --model-control-mode=explicit, a model to load at start; may be given more than once; *: all")
+      ->take_all();
   app.add_option("--address", config.address, "Address to listen on, for gRPC and metrics");
   app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
   app.add_option("--metrics-port", config.metrics_port,
@@ -259,6 +286,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.response_wait = absl::Milliseconds(response_wait_ms);
   config.latency_response_wait = absl::Milliseconds(latency_response_wait_ms);
   config.slot_wait = absl::Milliseconds(slot_wait_ms);
+  SLUICE_ASSIGN_OR_RETURN(config.model_control_mode, ParseModelControlMode(model_control_mode));
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {

@@ -15,9 +15,17 @@
 
 namespace sluice::server {
 
+/// Who decides which models are loaded.
+enum class ModelControlMode : uint8_t {
+  kNone,      ///< Nobody: all of the repository, at start.
+  kExplicit,  ///< Clients, by RepositoryModelLoad and RepositoryModelUnload; at start those of `load_models`.
+};
+
 /// Everything that can be set, with its default. Every bound of the server is here.
 struct ServerConfig {
   std::string model_repository;
+  ModelControlMode model_control_mode = ModelControlMode::kNone;
+  std::vector<std::string> load_models;  ///< With kExplicit only; "*": all of the repository.
   std::string address = "0.0.0.0";
   int grpc_port = 8001;
   int metrics_port = 8002;

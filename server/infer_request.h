@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/request_class.h"
+#include "server/repository_control.h"
 #include "server/response_pool.h"
 #include "server/served_model.h"
 
@@ -61,8 +62,8 @@ struct InferResult {
 /// One inference request from acceptance to its answer. Purpose: owns everything the request needs; moves by unique_ptr
 /// from rpc through the queue to a request thread. Exactly one answer: Finish wins once, from any thread; later calls
 /// return false and do nothing. Destroying an unanswered request answers INTERNAL.
-/// Threads: built by one I/O thread; then read-only except Finish and the flags, and the class, which the backend may
-/// lower while it is submitted.
+/// Threads: built by one I/O thread; then read-only except Finish and the flags, and the class and the model's handle,
+/// which the backend may change while it is submitted.
 class InferRequest {
  public:
   virtual ~InferRequest() = default;
@@ -72,6 +73,7 @@ class InferRequest {
 
   RequestId id;             ///< Given by the backend when the request is submitted.
   size_t device_index = 0;  ///< Chosen by the backend when the request is submitted.
+  /// As found; once submitted, what it says of the model without what runs it.
   std::shared_ptr<const ServedModel> model;
   RequestClass request_class = RequestClass::kStandard;
   Time arrival;                            ///< The whole message was there.
@@ -88,14 +90,14 @@ class InferRequest {
 };
 
 /// What rpc needs from the server behind it. All methods: any I/O thread, never block on a device, bounded time.
-class InferenceBackend {
+class InferenceBackend : public RepositoryControl {
  public:
-  virtual ~InferenceBackend() = default;
   virtual bool live() const = 0;
   /// Every model that should be ready is ready, and the server is not draining and no device is lost.
   virtual bool ready() const = 0;
-  /// The version asked for, or the newest ready one when `version` is empty. NOT_FOUND "unknown model"; UNAVAILABLE
-  /// when known but not ready; INVALID_ARGUMENT for a version that is not a number.
+  /// The version asked for, or the newest ready one when `version` is empty; it answers what is submitted with it even
+  /// if it is unloaded meanwhile, so holders of more than one request's time keep its memory. NOT_FOUND "unknown
+  /// model"; UNAVAILABLE when known but not ready; INVALID_ARGUMENT for a version that is not a number.
   virtual absl::StatusOr<std::shared_ptr<const ServedModel>> FindModel(const std::string& name,
                                                                        const std::string& version) const = 0;
   /// Ready versions of a known model, ascending. NOT_FOUND otherwise.

@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<gpu::Device>> House::MakeHostWithCopiers() {
 
 House::~House() {
   if (lanes_ != nullptr) lanes_->Stop();
+  executables_.clear();  // while their device, which the lanes own, is there
   expiry_.Stop();
 }
 
@@ -93,7 +94,9 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
   SLUICE_ASSIGN_OR_RETURN(auto instance, server::ModelInstance::Create(*model, device(), host, served, options));
   HouseModel loaded{served, instance.get()};
   models_.push_back(std::move(model));
-  SLUICE_RETURN_IF_ERROR(lanes_->AddModel(std::move(instance), served->metrics, settings.slots));
+  executables_.push_back(std::make_shared<server::ExecutableModel>(
+      server::ExecutableModel{.instance = std::move(instance), .metrics = served->metrics}));
+  SLUICE_RETURN_IF_ERROR(lanes_->AddModel(executables_.back(), settings.slots));
   return loaded;
 }
 

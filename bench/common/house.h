@@ -89,6 +89,7 @@ class House {
   scheduler::ExpiryThread expiry_;
   std::unique_ptr<gpu::Device> folding_device_;  ///< A host device for constants; none when the device is one.
   std::vector<std::unique_ptr<model::Model>> models_;
+  std::vector<std::shared_ptr<const server::ExecutableModel>> executables_;  ///< After the files they refer to.
   uint64_t last_model_id_ = 0;
   std::atomic<uint64_t> last_request_id_ = 0;
   std::unique_ptr<server::DeviceLanes> lanes_;  // last: it ends what uses the others

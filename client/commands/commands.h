@@ -24,6 +24,7 @@ void AddLoadCommand(CLI::App& app, int& exit_code);
 void AddHealthCommand(CLI::App& app, int& exit_code);
 void AddTraceCommand(CLI::App& app, int& exit_code);
 void AddInspectCommand(CLI::App& app, int& exit_code);
+void AddModelsCommand(CLI::App& app, int& exit_code);
 void AddTuneCommand(CLI::App& app, int& exit_code);
 
 }  // namespace sluice::client

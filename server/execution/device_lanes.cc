@@ -172,9 +172,9 @@ void DeviceLanes::StartThreads(const SpinBudget& spin) {
 
 DeviceLanes::~DeviceLanes() { Stop(); }
 
-absl::Status DeviceLanes::AddModel(std::unique_ptr<ModelInstance> instance, metrics::ModelMetrics* model_metrics,
+absl::Status DeviceLanes::AddModel(const std::shared_ptr<const ExecutableModel>& model,
                                    const std::array<int, kRequestClassCount>& slot_counts) {
-  const ServedModel& served = instance->served();
+  const ServedModel& served = model->instance->served();
   const bool latency_capable = slot_counts[Index(RequestClass::kLatency)] > 0;
   for (const RequestClass request_class : kRequestClasses) {
     const int slots = slot_counts[Index(request_class)];
@@ -191,22 +191,40 @@ absl::Status DeviceLanes::AddModel(std::unique_ptr<ModelInstance> instance, metr
       return absl::InternalError(absl::StrCat("model id ", served.id.value(), " was used twice"));
     }
   }
-  auto executable = std::make_shared<ExecutableModel>();
-  executable->metrics = model_metrics;
-  const ModelId id = served.id;
-  executable->instance = std::move(instance);
   {
     MutexLock lock(models_mutex_);
-    models_[id] = std::move(executable);
+    models_[served.id] = Entry{model, latency_capable};
   }
   if (latency_capable) gate_->SetLatencyCapable(true);
   return absl::OkStatus();
 }
 
+void DeviceLanes::RemoveModel(ModelId id) {
+  // Each request that waits holds its model, so there is none.
+  for (LaneState& state : lanes_) state.queue->RemoveModel(id);
+  bool latency_capable = false;
+  {
+    MutexLock lock(models_mutex_);
+    models_.erase(id);
+    for (const auto& [other, entry] : models_) latency_capable = latency_capable || entry.latency_capable;
+  }
+  gate_->SetLatencyCapable(latency_capable);
+}
+
 std::shared_ptr<const ExecutableModel> DeviceLanes::FindModel(ModelId model) const {
   MutexLock lock(models_mutex_);
   const auto found = models_.find(model);
-  return found == models_.end() ? nullptr : found->second;
+  return found == models_.end() ? nullptr : found->second.model.lock();
+}
+
+std::vector<std::shared_ptr<const ExecutableModel>> DeviceLanes::Models() const {
+  std::vector<std::shared_ptr<const ExecutableModel>> models;
+  MutexLock lock(models_mutex_);
+  models.reserve(models_.size());
+  for (const auto& [id, entry] : models_) {
+    if (auto model = entry.model.lock()) models.push_back(std::move(model));
+  }
+  return models;
 }
 
 absl::Duration DeviceLanes::PredictedDelay(RequestClass request_class) const {
@@ -245,7 +263,10 @@ void DeviceLanes::Submit(std::shared_ptr<InferRequest> request) {
     return;
   }
   request->device_index = device_index_;
-  QueuedInfer queued{.request = request, .token = {}};
+  // From here the queue's handle keeps the model. The request outlives its execution by however long its client takes
+  // to read the answer, and must not keep a model's memory as long.
+  request->model = model->instance->served_model();
+  QueuedInfer queued{.request = request, .model = model, .token = {}};
   if (request->request_class == RequestClass::kLatency &&
       !AdmitToLatencyClass(
           *request, model->instance->PredictedCompute(request->shape_bucket, request->rows, RequestClass::kLatency),
@@ -325,9 +346,7 @@ void DeviceLanes::AnswerEarly(QueuedInfer& queued, scheduler::RequestPlace place
   queued.request->Finish(std::move(status));
 }
 
-void DeviceLanes::CountStarted(const QueuedInfer& queued) {
-  if (const auto model = FindModel(queued.request->model->id)) model->metrics->AddPending(-1);
-}
+void DeviceLanes::CountStarted(const QueuedInfer& queued) { queued.model->metrics->AddPending(-1); }
 
 void DeviceLanes::Leave(const QueuedInfer& queued) {
   latency_share_.GiveBack(queued.latency_share);
@@ -346,7 +365,7 @@ void DeviceLanes::RunRequestThread(RequestClass request_class, bool polls) {
   const ExecutionPlace place{*state.lane, *gate_, clock_, *timeline_, slot_wait_};
   while (auto execution = state.queue->Take(polls)) {
     const Time taken = clock_.Now();
-    const std::shared_ptr<const ExecutableModel> model = FindModel(execution->pick.model);
+    const std::shared_ptr<const ExecutableModel> model = execution->requests.front().model;
     for (const QueuedInfer& queued : execution->requests) CountStarted(queued);
     ExecutionOutcome outcome =
         RunExecution(*model, place, execution->requests, taken, state.memory->Adopt(execution->pick.response_bytes));

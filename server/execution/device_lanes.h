@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -41,9 +42,9 @@ using InferQueue = scheduler::ClassQueue<QueuedInfer>;
 
 /// One device with everything that runs on it: gate, launcher, and for each class a lane, a queue and request threads.
 /// Purpose: from Submit to the request's answer. Bounds: queues by requests and bytes, executions by slots, answers by
-/// the response pool, threads by config. Ownership: owns the device and the model instances. Threads: Submit and Cancel
-/// from any I/O thread; they take one queue's mutex, briefly. Every submitted request is finished exactly once, at the
-/// latest by Stop.
+/// the response pool, threads by config. Ownership: owns the device; a model stays as long as whoever added it, or a
+/// request in here, holds it. Threads: Submit and Cancel from any I/O thread; they take one queue's mutex, briefly.
+/// Every submitted request is finished exactly once, at the latest by Stop.
 class DeviceLanes {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceLanes>> Create(std::unique_ptr<gpu::Device> device, size_t device_index,
@@ -56,9 +57,11 @@ class DeviceLanes {
   gpu::Device& device() { return *device_; }
   const gpu::Device& device() const { return *device_; }
 
-  /// Makes a prepared model runnable here. Before any request of it is submitted.
-  absl::Status AddModel(std::unique_ptr<ModelInstance> instance, metrics::ModelMetrics* model_metrics,
+  /// Makes a prepared model runnable here. Before any request of it is submitted. One thread at a time, as the next.
+  absl::Status AddModel(const std::shared_ptr<const ExecutableModel>& model,
                         const std::array<int, kRequestClassCount>& slot_counts);
+  /// Forgets a model that nobody holds any more.
+  void RemoveModel(ModelId id);
   /// Null when it does not run here. A short lock; any thread.
   std::shared_ptr<const ExecutableModel> FindModel(ModelId model) const;
   /// Predicted time until a request of this class submitted now would be over; for placement.
@@ -114,6 +117,7 @@ class DeviceLanes {
   }
   absl::Status CheckPriorities() const;
   absl::Status OutcomeStatus(const ExecutionOutcome& outcome) const;
+  std::vector<std::shared_ptr<const ExecutableModel>> Models() const;
   void StartThreads(const SpinBudget& spin);
   void RunRequestThread(RequestClass request_class, bool polls);
   void Expire(RequestClass request_class, Time now);
@@ -127,9 +131,11 @@ class DeviceLanes {
   void GiveBackMerged(const InferQueue::Execution& execution, const ExecutionOutcome& outcome);
   void Answer(const InferQueue::Execution& execution, const std::vector<QueuedInfer>& unanswered,
               ExecutionOutcome& outcome, Time device_end);
-  void ReadClasses(std::vector<metrics::ReadingSample>& samples);
-  /// All slots of a class on this device, and how many of them are free.
-  std::pair<size_t, size_t> CountSlots(RequestClass request_class) const;
+  void ReadClasses(std::span<const std::shared_ptr<const ExecutableModel>> models,
+                   std::vector<metrics::ReadingSample>& samples);
+  /// All slots of a class, and how many of them are free.
+  static std::pair<size_t, size_t> CountSlots(std::span<const std::shared_ptr<const ExecutableModel>> models,
+                                              RequestClass request_class);
   void Record(const ExecutableModel& model, RequestClass request_class, const ExecutionOutcome& outcome);
 
   // Constant after Create.
@@ -152,8 +158,12 @@ class DeviceLanes {
   bool launcher_polls_ = false;
   bool standard_polls_ = false;
 
+  struct Entry {
+    std::weak_ptr<const ExecutableModel> model;
+    bool latency_capable = false;
+  };
   mutable Mutex models_mutex_;
-  absl::flat_hash_map<ModelId, std::shared_ptr<const ExecutableModel>> models_ ABSL_GUARDED_BY(models_mutex_);
+  absl::flat_hash_map<ModelId, Entry> models_ ABSL_GUARDED_BY(models_mutex_);
 
   // Self-synchronised.
   scheduler::LatencyShare latency_share_;

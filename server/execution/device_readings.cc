@@ -2,24 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a scrape asks of a device's lanes.
+#include <algorithm>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "server/execution/device_lanes.h"
 #include "server/execution/inspect.h"
 #include "server/metrics/metrics.h"
 
 namespace sluice::server {
 
-std::pair<size_t, size_t> DeviceLanes::CountSlots(RequestClass request_class) const {
-  std::vector<std::shared_ptr<const ExecutableModel>> models;
-  {
-    MutexLock lock(models_mutex_);  // which every submission takes
-    models.reserve(models_.size());
-    for (const auto& [id, model] : models_) models.push_back(model);
-  }
+std::pair<size_t, size_t> DeviceLanes::CountSlots(std::span<const std::shared_ptr<const ExecutableModel>> models,
+                                                  RequestClass request_class) {
   std::pair<size_t, size_t> all_and_free;
   for (const auto& model : models) {
     for (size_t bucket = 0; bucket < model->instance->served().shape_buckets.size(); ++bucket) {
@@ -34,7 +31,8 @@ std::pair<size_t, size_t> DeviceLanes::CountSlots(RequestClass request_class) co
   return all_and_free;
 }
 
-void DeviceLanes::ReadClasses(std::vector<metrics::ReadingSample>& samples) {
+void DeviceLanes::ReadClasses(std::span<const std::shared_ptr<const ExecutableModel>> models,
+                              std::vector<metrics::ReadingSample>& samples) {
   using metrics::Reading;
   for (const RequestClass request_class : kRequestClasses) {
     LaneState& state = lanes_[Index(request_class)];
@@ -47,7 +45,7 @@ void DeviceLanes::ReadClasses(std::vector<metrics::ReadingSample>& samples) {
     add_class(Reading::kQueueLimit, static_cast<double>(queue_limit_));
     add_class(Reading::kExecuting, static_cast<double>(counts.executing_requests));
     add_class(Reading::kStreamPriority, state.highest_number);
-    const auto [slots, free_slots] = CountSlots(request_class);
+    const auto [slots, free_slots] = CountSlots(models, request_class);
     add_class(Reading::kSlots, static_cast<double>(slots));
     add_class(Reading::kSlotsFree, static_cast<double>(free_slots));
     add_class(Reading::kSlotWaits, static_cast<double>(state.slot_waits.load(std::memory_order_relaxed)));
@@ -59,7 +57,9 @@ void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
   using metrics::Reading;
   const std::string& name = device_->info().name;
   const auto add = [&](Reading reading, double value) { samples.push_back({reading, {name}, value}); };
-  ReadClasses(samples);
+  // Outside of the lock, which every submission takes.
+  const std::vector<std::shared_ptr<const ExecutableModel>> models = Models();
+  ReadClasses(models, samples);
   add(Reading::kDeviceHealthy, device_->lost() ? 0 : 1);
   const gpu::GateCounters gate = gate_->counters();
   add(Reading::kGateGrants, static_cast<double>(gate.granted));
@@ -82,13 +82,8 @@ void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
                        {name, std::string(gpu::MemoryKindName(kind))},
                        static_cast<double>(memory.of(kind))});
   }
-  {
-    MutexLock lock(models_mutex_);
-    size_t room = metrics::Metrics::kMaxModels;
-    for (const auto& [id, model] : models_) {
-      if (room-- == 0) break;
-      ReadBatchPlan(*model->instance, name, samples);
-    }
+  for (size_t i = 0; i < std::min(models.size(), metrics::Metrics::kMaxModels); ++i) {
+    ReadBatchPlan(*models[i]->instance, name, samples);
   }
   // Of everything that the kinds show, what was not counted included.
   add(Reading::kDeviceMemoryLimitBytes,

@@ -25,9 +25,11 @@ struct ExecutableModel {
   metrics::ModelMetrics* metrics = nullptr;
 };
 
-/// What waits in a class queue: the request and, for the latency class, its token at the gate.
+/// What waits in a class queue: the request, what runs it, which stays as long as this does, and, for the latency
+/// class, its token at the gate.
 struct QueuedInfer {
   std::shared_ptr<InferRequest> request;
+  std::shared_ptr<const ExecutableModel> model = nullptr;
   gpu::GateToken token;
   absl::Duration latency_share = {};  ///< Taken of LatencyShare.
   bool demoted = false;               ///< It asked for the latency class, which had no room.

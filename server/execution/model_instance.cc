@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ModelInstance>> ModelInstance::Create(const model
   instance->slot_counts_ = options.slot_counts;
   instance->unit_limit_ = options.unit_limit;
   SLUICE_ASSIGN_OR_RETURN(instance->device_model_, model.Instantiate(device, host, options.plan));
-  absl::Status status = instance->BuildPlans();
+  absl::Status status = instance->BuildPlans(options.stop);
   if (status.ok()) instance->ChooseMicroBatches(device.info().backend, options.batch_rows);
   if (status.ok()) status = instance->CheckSlotsFit(device);
   if (status.ok()) status = instance->MakeSlots();
@@ -68,11 +68,14 @@ absl::StatusOr<std::unique_ptr<ModelInstance>> ModelInstance::Create(const model
   return instance;
 }
 
-absl::Status ModelInstance::BuildPlans() {
+absl::Status ModelInstance::BuildPlans(const std::atomic<bool>* stop) {
   const bool batched = served_->max_batch_size >= 1;
   for (const auto& input_shapes : served_->shape_buckets) {
     std::vector<PreparedPlan>& plans = plans_.emplace_back();
     for (const int64_t rows : plan_rows_) {
+      if (stop != nullptr && stop->load(std::memory_order_acquire)) {
+        return absl::UnavailableError("the server is shutting down");
+      }
       model::Bucket bucket;
       for (model::Shape shape : input_shapes) {
         if (batched) shape.insert(shape.begin(), rows);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,7 @@ struct InstanceOptions {
   std::optional<int64_t> batch_rows;                  ///< The bucket that is the micro-batch; else it is chosen.
   absl::Duration unit_limit = absl::Microseconds(60);
   model::PlanOptions plan;
+  const std::atomic<bool>* stop = nullptr;  ///< Once it is set, the next plan is not built. Null: nobody can.
 };
 
 /// Those that a model's settings and the server's flags ask for; PlanOptions of the device are left to it
@@ -51,7 +53,7 @@ struct PreparedPlan {
 class ModelInstance {
  public:
   /// Builds every plan and slot. RESOURCE_EXHAUSTED with the sum when they do not fit into the device's budgets, which
-  /// is known before the first slot is made. Any error leaves nothing behind.
+  /// is known before the first slot is made; UNAVAILABLE when it was stopped. Any error leaves nothing behind.
   static absl::StatusOr<std::unique_ptr<ModelInstance>> Create(const model::Model& model, gpu::Device& device,
                                                                gpu::Device& host,
                                                                std::shared_ptr<const ServedModel> served,
@@ -60,6 +62,8 @@ class ModelInstance {
   /// What its plans compute in, which is FP32 on a device that has nothing less.
   model::Precision precision() const { return device_model_->precision(); }
   const ServedModel& served() const { return *served_; }
+  /// The same, for those who outlive this.
+  const std::shared_ptr<const ServedModel>& served_model() const { return served_; }
   /// Plans of one entry of ServedModel::shape_buckets, ascending by rows.
   std::span<const PreparedPlan> plans(size_t shape_bucket) const { return plans_[shape_bucket]; }
   /// Rows of the plans that a class uses, ascending: the first of plans(shape_bucket). Latency requests use all of
@@ -86,7 +90,7 @@ class ModelInstance {
 
  private:
   ModelInstance() = default;
-  absl::Status BuildPlans();
+  absl::Status BuildPlans(const std::atomic<bool>* stop);
   void ChooseMicroBatches(gpu::Backend backend, const std::optional<int64_t>& batch_rows);
   /// How many slots a class gets of a plan.
   int SlotCount(size_t shape_bucket, size_t plan, RequestClass request_class) const;

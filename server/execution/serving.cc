@@ -3,11 +3,9 @@
 #include "server/execution/serving.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gpu/kernels/library.h"
@@ -17,30 +15,6 @@
 
 namespace sluice::server {
 namespace {
-
-/// `instance` is the model on its first device.
-void LogReady(const ServedModel& served, const ModelInstance& instance, int64_t opset, absl::Duration took) {
-  const RowChoice& choice = instance.row_choice(0);
-  const PreparedPlan& micro_batch = instance.micro_batch(0);
-  Log(choice.uncuttable ? Severity::kWarning : Severity::kInfo, "model ready",
-      {{"model", served.name},
-       {"version", served.version},
-       {"opset", opset},
-       {"precision", NameOf(instance.precision())},
-       {"default_class", RequestClassName(served.class_rules.default_class)},
-       {"max_batch_size", served.max_batch_size},
-       {"weight_bytes", instance.weight_bytes()},
-       {"slot_bytes", instance.slot_bytes()},
-       {"batch_rows", micro_batch.rows},
-       {"rule", RowRuleName(choice.rule)},
-       {"units", micro_batch.plan->unit_count()},
-       {"longest_unit_us", absl::ToDoubleMicroseconds(micro_batch.plan->longest_unit())},
-       {"longest_unit_kernel", micro_batch.plan->longest_unit_kernel()},
-       {"plan_us", absl::ToDoubleMicroseconds(micro_batch.plan->profile())},
-       {"cost_of_cut", choice.cost},
-       {"uncuttable", choice.uncuttable},
-       {"seconds", absl::ToDoubleSeconds(took)}});
-}
 
 /// Nothing for a device that has none, and without a folder.
 void LogTuning(const gpu::TuningTable* tuning) {
@@ -66,6 +40,8 @@ absl::StatusOr<std::unique_ptr<Serving>> Serving::Create(const ServerConfig& con
                                                          DeviceMaker make) {
   std::unique_ptr<Serving> serving(new Serving(config, std::move(specs), clock, metrics));
   SLUICE_RETURN_IF_ERROR(serving->StartDevices(std::move(make)));
+  serving->models_ = std::make_unique<ModelControl>(serving->config_, serving->specs_, serving->devices_,
+                                                    serving->spin_, clock, metrics, serving->table_);
   serving->readings_ = metrics.AddSource([raw = serving.get()] { return raw->Read(); });
   return serving;
 }
@@ -109,102 +85,14 @@ size_t Serving::CudaDeviceCount() const {
                                            [](const DeviceSpec& spec) { return spec.backend == gpu::Backend::kCuda; }));
 }
 
-gpu::Device& Serving::HostDevice() {
-  const auto host = std::find_if(specs_.begin(), specs_.end(),
-                                 [](const DeviceSpec& spec) { return spec.backend == gpu::Backend::kHost; });
-  return devices_[static_cast<size_t>(host - specs_.begin())]->device();  // There always is one: ResolveDevices.
-}
-
-absl::StatusOr<std::vector<size_t>> Serving::PlaceModel(const ModelSettings& settings) const {
-  const bool on_gpu = CudaDeviceCount() > 0 && settings.placement != Placement::kHost;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    if ((specs_[i].backend == gpu::Backend::kCuda) != on_gpu) continue;
-    const bool wanted =
-        settings.gpus.empty() || std::count(settings.gpus.begin(), settings.gpus.end(), specs_[i].index) > 0;
-    if (!on_gpu || wanted) places.push_back(i);
-  }
-  if (on_gpu && !settings.gpus.empty() && places.size() < settings.gpus.size()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("config.pbtxt: instance_group.gpus: expected devices that this server uses (",
-                     absl::StrJoin(DeviceNames(specs_), ", "), "), got ", absl::StrJoin(settings.gpus, ", ")));
-  }
-  return places;
-}
-
 Serving::~Serving() {
   Stop();
   readings_ = metrics::SourceRegistration();
+  table_.Clear();  // what it has gives its memory back to the devices
 }
 
 absl::Status Serving::LoadRepository(absl::AnyInvocable<void()> on_change) {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<RepositoryModel> found, ScanRepository(config_.model_repository));
-  for (const RepositoryModel& model : found) {
-    if (!model.status.ok()) table_.SetFailed(model.name, 0, model.status);
-    for (const RepositoryVersion& version : model.versions) table_.SetLoading(model.name, version.version);
-  }
-  size_t failed = 0;
-  for (const RepositoryModel& model : found) {
-    if (!model.status.ok()) {
-      Log(Severity::kError, "model cannot be loaded", {{"model", model.name}, {"error", model.status.ToString()}});
-      ++failed;
-      continue;
-    }
-    for (const RepositoryVersion& version : model.versions) {
-      const absl::Status status = version.status.ok() ? LoadVersion(model, version) : version.status;
-      if (!status.ok()) {
-        table_.SetFailed(model.name, version.version, status);
-        Log(Severity::kError, "model cannot be loaded",
-            {{"model", model.name}, {"version", version.version}, {"error", status.ToString()}});
-        ++failed;
-      }
-      on_change();
-    }
-  }
-  loaded_.store(true, std::memory_order_release);
-  on_change();
-  Log(failed == 0 ? Severity::kInfo : Severity::kWarning, "repository loaded",
-      {{"path", config_.model_repository}, {"ready", table_.ReadyModels().size()}, {"failed", failed}});
-  return absl::OkStatus();
-}
-
-absl::Status Serving::LoadVersion(const RepositoryModel& found, const RepositoryVersion& version) {
-  const Time start = clock_.Now();
-  SLUICE_ASSIGN_OR_RETURN(auto model, model::LoadOnnxModel(version.path));
-  SLUICE_ASSIGN_OR_RETURN(
-      const ModelSettings settings,
-      MakeModelSettings(found.name, found.config.has_value() ? &*found.config : nullptr, model->signature(),
-                        SettingsOptions{.has_gpu = CudaDeviceCount() > 0,
-                                        .latency_slots = LatencyThreads(spin_, config_.request_threads)}));
-  for (const std::string& warning : settings.warnings) {
-    Log(Severity::kWarning, "setting without effect", {{"model", found.name}, {"setting", warning}});
-  }
-  auto served = std::make_shared<ServedModel>(*settings.MakeServedModel(ModelId(++last_model_id_), version.version));
-  served->metrics = metrics_.AddModel(served->name, served->version, served->max_batch_size);
-  InstanceOptions options = MakeInstanceOptions(settings, config_);
-
-  // Prepared on every device before any of them shows it, so that a failure leaves nothing behind.
-  SLUICE_ASSIGN_OR_RETURN(served->devices, PlaceModel(settings));
-  std::vector<std::unique_ptr<ModelInstance>> instances;
-  for (const size_t place : served->devices) {
-    devices_[place]->CompletePlanOptions(options.plan);
-    SLUICE_ASSIGN_OR_RETURN(auto instance,
-                            ModelInstance::Create(*model, devices_[place]->device(), HostDevice(), served, options));
-    instances.push_back(std::move(instance));
-  }
-  // Of the first device, for the log: instances stay where they are.
-  const ModelInstance& first = *instances.front();
-  for (size_t i = 0; i < instances.size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(
-        devices_[served->devices[i]]->AddModel(std::move(instances[i]), served->metrics, settings.slots));
-  }
-  models_.push_back(std::move(model));
-  const absl::Duration took = clock_.Now() - start;
-  served->metrics->SetLoadDuration(took);
-  served->metrics->SetReady(true);
-  table_.SetReady(served);
-  LogReady(*served, first, models_.back()->opset(), took);
-  return absl::OkStatus();
+  return models_->LoadAtStart(std::move(on_change));
 }
 
 bool Serving::DeviceLost() const {
@@ -212,8 +100,8 @@ bool Serving::DeviceLost() const {
 }
 
 bool Serving::ready() const {
-  return loaded_.load(std::memory_order_acquire) && !draining_.load(std::memory_order_acquire) && !DeviceLost() &&
-         table_.Settled(config_.strict_readiness);
+  return models_->loaded() && !draining_.load(std::memory_order_acquire) && !DeviceLost() &&
+         (!config_.strict_readiness || table_.AllReady());
 }
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> Serving::FindModel(const std::string& name,
@@ -316,6 +204,7 @@ std::vector<metrics::ReadingSample> Serving::Read() {
 
 void Serving::Drain() {
   draining_.store(true, std::memory_order_release);
+  models_->Drain();
   for (const auto& lanes : devices_) lanes->Drain();
 }
 
@@ -326,6 +215,7 @@ bool Serving::Idle() const {
 void Serving::Stop() {
   draining_.store(true, std::memory_order_release);
   traces_.Stop();
+  if (models_ != nullptr) models_->Stop();
   for (const auto& lanes : devices_) lanes->Stop();
   expiry_->Stop();
 }

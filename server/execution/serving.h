@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -13,17 +15,15 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "gpu/memory_budget.h"
-#include "model/model.h"
 #include "server/config.h"
 #include "server/execution/device_lanes.h"
 #include "server/execution/devices.h"
+#include "server/execution/model_control.h"
 #include "server/execution/trace_recorder.h"
 #include "server/infer_request.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/neighbour_activity.h"
 #include "server/model_table.h"
-#include "server/repository/model_settings.h"
-#include "server/repository/repository.h"
 #include "server/response_pool.h"
 #include "server/scheduler/expiry.h"
 #include "server/spin_budget.h"
@@ -32,7 +32,8 @@ namespace sluice::server {
 
 /// Everything behind the wire: devices with their lanes, and the models on them. Purpose: answer rpc's questions and
 /// run its requests. Bounds: the config's. Ownership: owns devices, models and threads; clock and metrics must outlive
-/// it. Threads: InferenceBackend's methods from any I/O thread; the others from the main thread.
+/// it; every handle that FindModel gave must be gone, or its request submitted, before it goes. Threads:
+/// InferenceBackend's methods from any I/O thread; the others from the main thread.
 class Serving final : public InferenceBackend {
  public:
   /// Starts the devices, by `make`, and their lanes; no model yet. FAILED_PRECONDITION when a lane lacks its priority.
@@ -42,8 +43,7 @@ class Serving final : public InferenceBackend {
                             gpu::MemoryBudget& host_memory) { return MakeDevice(spec, config, clock, host_memory); });
   ~Serving() override;
 
-  /// Loads every model of the repository, one after another, on every device. A model that cannot be loaded is logged
-  /// and stays not ready; others are not affected. `on_change` is called after each. Errors: the repository itself.
+  /// Loads what --model-control-mode and --load-model say, as ModelControl::LoadAtStart.
   absl::Status LoadRepository(absl::AnyInvocable<void()> on_change);
 
   /// Readiness off, new requests refused; what was admitted runs on.
@@ -80,18 +80,23 @@ class Serving final : public InferenceBackend {
   std::vector<std::shared_ptr<const ServedModel>> ReadyModels() const override { return table_.ReadyModels(); }
   void Submit(std::shared_ptr<InferRequest> request) override;
   void Cancel(const std::shared_ptr<InferRequest>& request) override;
+  bool allows_model_control() const override { return models_->allows_model_control(); }
+  void ReadIndex(const std::string& repository, bool only_ready, IndexDone done) override {
+    models_->ReadIndex(repository, only_ready, std::move(done));
+  }
+  void LoadModel(std::string name, std::optional<std::string> config, Abandoned abandoned, Done done) override {
+    models_->LoadModel(std::move(name), std::move(config), std::move(abandoned), std::move(done));
+  }
+  void UnloadModel(std::string name, Abandoned abandoned, Done done) override {
+    models_->UnloadModel(std::move(name), std::move(abandoned), std::move(done));
+  }
   absl::Status FillStatistics(const std::string& name, const std::string& version,
                               inference::ModelStatisticsResponse& response) const override;
 
  private:
   Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, const Clock& clock, metrics::Metrics& metrics);
   absl::Status StartDevices(DeviceMaker make);
-  /// Indices of the devices that a model runs on.
-  absl::StatusOr<std::vector<size_t>> PlaceModel(const ModelSettings& settings) const;
-  /// The device that folds constants.
-  gpu::Device& HostDevice();
   size_t CudaDeviceCount() const;
-  absl::Status LoadVersion(const RepositoryModel& model, const RepositoryVersion& version);
   std::vector<metrics::ReadingSample> Read();
 
   const ServerConfig config_;
@@ -100,15 +105,13 @@ class Serving final : public InferenceBackend {
   metrics::Metrics& metrics_;
   ModelTable table_;
   std::atomic<uint64_t> last_request_id_ = 0;
-  std::atomic<bool> loaded_ = false;
   std::atomic<bool> draining_ = false;
-  uint64_t last_model_id_ = 0;
   SpinBudget spin_;
   std::unique_ptr<gpu::MemoryBudget> host_memory_;  ///< Of pinned memory and host devices, which it outlives.
   std::shared_ptr<ResponsePool> responses_;         ///< Shared with responses that are being written.
   std::unique_ptr<scheduler::ExpiryThread> expiry_;
-  std::vector<std::unique_ptr<model::Model>> models_;  ///< Parsed files; the instances on the devices refer to them.
   std::vector<std::unique_ptr<DeviceLanes>> devices_;
+  std::unique_ptr<ModelControl> models_;  ///< What is on the devices; after them.
   TraceRecorder traces_;                  ///< Of the devices' timelines.
   metrics::SourceRegistration readings_;  // last: nothing reads what is being destroyed
 };

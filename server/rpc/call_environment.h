@@ -22,12 +22,14 @@ namespace sluice::rpc {
 /// Every declared method is served asynchronously, the inferring ones as raw bytes. A method that is mixed in must
 /// always have a call armed, or its callers hang.
 using InferService = inference::GRPCInferenceService;
-using AsyncInferService = InferService::WithRawMethod_ModelInfer<InferService::WithRawMethod_ModelStreamInfer<
-    InferService::WithAsyncMethod_ServerLive<InferService::WithAsyncMethod_ServerReady<
-        InferService::WithAsyncMethod_ModelReady<InferService::WithAsyncMethod_ServerMetadata<
-            InferService::WithAsyncMethod_ModelMetadata<InferService::WithAsyncMethod_ModelConfig<
-                InferService::WithAsyncMethod_ModelStatistics<InferService::WithAsyncMethod_TraceSetting<
-                    InferService::WithAsyncMethod_LogSettings<InferService::Service>>>>>>>>>>>;
+using AsyncInferService = InferService::WithRawMethod_ModelInfer<
+    InferService::WithRawMethod_ModelStreamInfer<InferService::WithAsyncMethod_ServerLive<
+        InferService::WithAsyncMethod_ServerReady<InferService::WithAsyncMethod_ModelReady<
+            InferService::WithAsyncMethod_ServerMetadata<InferService::WithAsyncMethod_ModelMetadata<
+                InferService::WithAsyncMethod_ModelConfig<InferService::WithAsyncMethod_ModelStatistics<
+                    InferService::WithAsyncMethod_TraceSetting<InferService::WithAsyncMethod_LogSettings<
+                        InferService::WithAsyncMethod_RepositoryIndex<InferService::WithAsyncMethod_RepositoryModelLoad<
+                            InferService::WithAsyncMethod_RepositoryModelUnload<InferService::Service>>>>>>>>>>>>>>;
 using AsyncHealthService = grpc::health::v1::Health::AsyncService;
 
 /// What all calls of one server share. Outlives every call's RPC: the server shuts the queue down only after

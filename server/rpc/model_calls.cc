@@ -15,6 +15,8 @@ namespace {
 
 /// Extensions of the protocol that are served in full; clients decide by them what they call.
 constexpr const char* kExtensions[] = {"model_configuration", "statistics", "schedule_policy"};
+/// Where clients may load and unload. No model depends on another, so unload_dependents is obeyed too.
+constexpr const char* kControlExtensions[] = {"model_repository", "model_repository(unload_dependents)"};
 
 void DescribeTensor(const server::ServedTensor& tensor, inference::ModelMetadataResponse::TensorMetadata& metadata) {
   metadata.set_name(tensor.name);
@@ -45,12 +47,15 @@ absl::Status AnswerModelReady(const server::InferenceBackend& backend, const inf
   return absl::OkStatus();
 }
 
-absl::Status AnswerServerMetadata(const server::InferenceBackend& /*backend*/,
+absl::Status AnswerServerMetadata(const server::InferenceBackend& backend,
                                   const inference::ServerMetadataRequest& /*request*/,
                                   inference::ServerMetadataResponse& response) {
   response.set_name("sluice");
   response.set_version(SLUICE_VERSION);
   for (const char* extension : kExtensions) response.add_extensions(extension);
+  if (backend.allows_model_control()) {
+    for (const char* extension : kControlExtensions) response.add_extensions(extension);
+  }
   return absl::OkStatus();
 }
 

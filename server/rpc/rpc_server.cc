@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "server/rpc/model_calls.h"
 #include "server/rpc/reflection.h"
+#include "server/rpc/repository_calls.h"
 #include "server/rpc/tls.h"
 #include "server/rpc/unix_socket.h"
 
@@ -155,6 +156,7 @@ void RpcServer::Serve(const RpcOptions& options) {
   for (int i = 0; i < options.armed_calls; ++i) InferCall::Arm(environment_, pool_);
   StreamInferCall::Arm(environment_, streams_, kArmedSmallCalls);
   ArmModelCalls(environment_, kArmedSmallCalls);
+  ArmRepositoryCalls(environment_, kArmedSmallCalls);
   ArmHealthCalls(environment_, watches_, kArmedSmallCalls);
   for (int i = 0; i < options.io_threads; ++i) {
     const bool polls = i < options.polling_threads;

@@ -228,8 +228,7 @@ class ClientsTest(unittest.TestCase):
         self.assertFails(request, code.INVALID_ARGUMENT, "8")
 
     def test_what_is_not_served_says_so(self):
-        for call in (self.client.get_model_repository_index, self.client.get_system_shared_memory_status,
-                     self.client.get_cuda_shared_memory_status):
+        for call in (self.client.get_system_shared_memory_status, self.client.get_cuda_shared_memory_status):
             with self.assertRaises(InferenceServerException) as caught:
                 call()
             self.assertEqual(caught.exception.status(), "StatusCode.UNIMPLEMENTED")

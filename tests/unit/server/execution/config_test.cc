@@ -44,6 +44,16 @@ TEST(ParseFlags, ReadsTheModelToTune) {
   EXPECT_EQ(Parse({"--model-repository", "models"})->tune_model, "");
 }
 
+TEST(ParseFlags, ReadsWhichModelsAreLoaded) {
+  EXPECT_EQ(ServerConfig().model_control_mode, ModelControlMode::kNone);
+  const auto flags = Parse({"--model-repository", "models", "--model-control-mode=explicit", "--load-model", "a",
+                            "--load-model=b", "--grpc-port=0"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->config.model_control_mode, ModelControlMode::kExplicit);
+  EXPECT_THAT(flags->config.load_models, ::testing::ElementsAre("a", "b"));
+  EXPECT_TRUE(Parse({"--model-repository", "models", "--model-control-mode=explicit"})->config.load_models.empty());
+}
+
 TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
   const std::vector<std::pair<std::vector<const char*>, std::string>> table = {
       {{}, "--model-repository"},
@@ -82,6 +92,11 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--exit-timeout-secs", "-1"}, "--exit-timeout-secs"},
       {{"--model-repository", "m", "--trace-records", "-1"}, "--trace-records"},
       {{"--model-repository", "m", "--trace-records", "300000"}, "--trace-records"},
+      {{"--model-repository", "m", "--model-control-mode", "poll"},
+       "--model-control-mode: expected 'none' or 'explicit', got 'poll': the repository is not watched"},
+      {{"--model-repository", "m", "--model-control-mode", "manual"},
+       "--model-control-mode: expected 'none' or 'explicit', got 'manual'"},
+      {{"--model-repository", "m", "--load-model", "a"}, "--load-model: expected --model-control-mode=explicit"},
       {{"--model-repository", "m", "--gate", "ajar"}, "--gate"},
       {{"--model-repository", "m", "--devices", "cuda"}, "--devices"},
       {{"--model-repository", "m", "--devices", "cuda:"}, "--devices"},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "inference.pb.h"
 
 namespace sluice::rpc {
@@ -124,6 +125,46 @@ void PuppetBackend::Cancel(const std::shared_ptr<InferRequest>& request) {
   if (!cancel_answer_.ok()) request->Finish(cancel_answer_);
   MutexLock lock(mutex_);
   ++cancelled_count_;
+  changed_.NotifyAll();
+}
+
+ControlCall PuppetBackend::TakeControl() {
+  MutexLock lock(mutex_);
+  while (control_.empty()) changed_.Wait(mutex_);
+  ControlCall call = std::move(control_.front());
+  control_.erase(control_.begin());
+  return call;
+}
+
+void PuppetBackend::SetIndex(absl::StatusOr<std::vector<server::ModelIndexEntry>> index) {
+  MutexLock lock(mutex_);
+  index_ = std::move(index);
+}
+
+std::string PuppetBackend::last_index_question() {
+  MutexLock lock(mutex_);
+  return last_index_question_;
+}
+
+void PuppetBackend::ReadIndex(const std::string& repository, bool only_ready, IndexDone done) {
+  absl::StatusOr<std::vector<server::ModelIndexEntry>> index = absl::InternalError("not read");
+  {
+    MutexLock lock(mutex_);
+    last_index_question_ = absl::StrCat(repository, only_ready ? " ready" : " all");
+    index = index_;
+  }
+  done(std::move(index));
+}
+
+void PuppetBackend::LoadModel(std::string name, std::optional<std::string> config, Abandoned abandoned, Done done) {
+  MutexLock lock(mutex_);
+  control_.push_back({true, std::move(name), std::move(config), std::move(abandoned), std::move(done)});
+  changed_.NotifyAll();
+}
+
+void PuppetBackend::UnloadModel(std::string name, Abandoned abandoned, Done done) {
+  MutexLock lock(mutex_);
+  control_.push_back({false, std::move(name), std::nullopt, std::move(abandoned), std::move(done)});
   changed_.NotifyAll();
 }
 

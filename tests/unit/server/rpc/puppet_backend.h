@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,17 @@ std::shared_ptr<server::ServedModel> MakeEchoModel();
 /// The request's first input as the first requested output.
 server::InferResult EchoResult(const server::InferRequest& request);
 
-/// A backend that does what the test says. Requests are handed to `on_submit`, or kept until the test takes them.
+/// A load or an unload that a client asked for.
+struct ControlCall {
+  bool load = false;
+  std::string name;
+  std::optional<std::string> config;
+  server::RepositoryControl::Abandoned abandoned;
+  server::RepositoryControl::Done done;
+};
+
+/// A backend that does what the test says. Requests are handed to `on_submit`, or kept until the test takes them, as
+/// are loads and unloads.
 class PuppetBackend : public server::InferenceBackend {
  public:
   void AddModel(std::shared_ptr<const server::ServedModel> model);
@@ -40,6 +51,12 @@ class PuppetBackend : public server::InferenceBackend {
   /// Waits for the next request that was kept; null when there is none and Close was called.
   std::shared_ptr<server::InferRequest> Take();
   void Close();
+  /// Waits for the next load or unload.
+  ControlCall TakeControl();
+  void AllowModelControl(bool allow) { allows_model_control_ = allow; }
+  /// What ReadIndex answers, and what it was asked last.
+  void SetIndex(absl::StatusOr<std::vector<server::ModelIndexEntry>> index);
+  std::string last_index_question();
   /// Waits until so many requests were cancelled.
   void AwaitCancelled(int count);
   int cancelled_count();
@@ -52,18 +69,27 @@ class PuppetBackend : public server::InferenceBackend {
   std::vector<std::shared_ptr<const server::ServedModel>> ReadyModels() const override;
   void Submit(std::shared_ptr<server::InferRequest> request) override;
   void Cancel(const std::shared_ptr<server::InferRequest>& request) override;
+  bool allows_model_control() const override { return allows_model_control_; }
+  void ReadIndex(const std::string& repository, bool only_ready, IndexDone done) override;
+  void LoadModel(std::string name, std::optional<std::string> config, Abandoned abandoned, Done done) override;
+  void UnloadModel(std::string name, Abandoned abandoned, Done done) override;
   absl::Status FillStatistics(const std::string& name, const std::string& version,
                               inference::ModelStatisticsResponse& response) const override;
 
  private:
   std::atomic<bool> ready_ = true;
   std::atomic<bool> live_ = true;
+  std::atomic<bool> allows_model_control_ = false;
   std::function<void(std::shared_ptr<server::InferRequest>)> on_submit_;
   absl::Status cancel_answer_ = absl::CancelledError("cancelled in the queue");
   mutable Mutex mutex_;
   CondVar changed_;
   std::map<std::string, std::shared_ptr<const server::ServedModel>> models_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<server::InferRequest>> kept_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ControlCall> control_ ABSL_GUARDED_BY(mutex_);
+  absl::StatusOr<std::vector<server::ModelIndexEntry>> index_ ABSL_GUARDED_BY(mutex_) =
+      std::vector<server::ModelIndexEntry>();
+  std::string last_index_question_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int cancelled_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -122,8 +122,7 @@ TEST_F(RpcMethodsTest, Metadata) {
 
 // Goal: methods that are not served say so at once. Method: names from the protocol and one that is nowhere.
 TEST_F(RpcMethodsTest, OthersAreUnimplemented) {
-  for (const char* name :
-       {"RepositoryIndex", "RepositoryModelLoad", "SystemSharedMemoryStatus", "TraceSetting", "Nothing"}) {
+  for (const char* name : {"SystemSharedMemoryStatus", "CudaSharedMemoryRegister", "Nothing"}) {
     EXPECT_EQ(CallRaw(std::string("/inference.GRPCInferenceService/") + name, "").error_code(),
               grpc::StatusCode::UNIMPLEMENTED);
   }
