@@ -15,6 +15,7 @@ of a run of its own, so only when named:
   torch        five networks, tuned, against PyTorch: outputs and graph replay (needs torch, torchvision, transformers)
   isolation    the promise: R99 and W cell by cell, the ladder of mechanisms, PyTorch beside them
   soak         many minutes of both classes: p99 and memory must not grow
+  control      a latency model while another is loaded and unloaded in turns
   networks     ResNet-50 beside batches of ResNet-50 and BERT, time until ready, memory (needs the same)
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
@@ -96,13 +97,14 @@ STEPS = {
     "pipeline": (script("pipeline.py"), 200), "cupti": (script("cupti.py"), 150),
     "trap": (script("trap.py"), 90), "torch": (script("torch_peer.py"), 560),
     "networks": (script("networks.py"), 400), "isolation": (script("isolation.py"), 590),
-    "soak": (script("soak.py"), 3600),
+    "soak": (script("soak.py"), 3600), "control": (script("control.py"), 240),
 }
 # Minutes on its own, and packages that the others do not need.
-ONLY_WHEN_NAMED = ("torch", "networks", "isolation", "soak")
+ONLY_WHEN_NAMED = ("torch", "networks", "isolation", "soak", "control")
 # Suites run with this environment and no Python in between.
 BARE = ("conformance", "kernels", "memcheck", "racecheck")
-NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap", "isolation", "soak")
+NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap", "isolation", "soak",
+               "control")
 
 
 def show_machine(machine, programs):
