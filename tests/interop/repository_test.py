@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: The Sluice Authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: operators' clients list, load and unload models as they do with Triton. Method: the real tritonclient against a
-server process that is told what to load; its repository is a folder of links to the demo model."""
+server process that is told what to load; its repository is a folder of links to the demo model, in one batch size so that
+it loads quickly."""
 import json
 import os
 import pathlib
@@ -17,12 +18,21 @@ from tritonclient.utils import InferenceServerException
 import server_process
 
 SERVER_BINARY = None
+ONE_BUCKET = {"sluice.buckets": {"string_value": "1"}}
+
+
+def add_model(folder, name):
+    model = pathlib.Path(folder) / name
+    (model / "1").mkdir(parents=True)
+    os.symlink(server_process.ROOT / "models" / "filetype" / "1" / "model.onnx", model / "1" / "model.onnx")
+    (model / "config.pbtxt").write_text(
+        'max_batch_size: 4 parameters { key: "sluice.buckets" value { string_value: "1" } }')
 
 
 class RepositoryTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.add_model("filetype")
+        add_model(self.folder.name, "filetype")
         self.server = server_process.ServerProcess(
             SERVER_BINARY, "--model-control-mode=explicit", repository=pathlib.Path(self.folder.name))
         self.client = tritonclient.InferenceServerClient(self.server.grpc)
@@ -33,14 +43,6 @@ class RepositoryTest(unittest.TestCase):
         self.folder.cleanup()
         if code != 0:
             raise AssertionError(f"the server ended with {code}:\n{self.server.log()}")
-
-    def add_model(self, name):
-        model = pathlib.Path(self.folder.name) / name
-        (model / "1").mkdir(parents=True)
-        source = server_process.ROOT / "models" / "filetype"
-        os.symlink(source / "1" / "model.onnx", model / "1" / "model.onnx")
-        text = (source / "config.pbtxt").read_text()
-        (model / "config.pbtxt").write_text("\n".join(line for line in text.splitlines() if not line.startswith("name:")))
 
     def index(self):
         models = self.client.get_model_repository_index().models
@@ -81,7 +83,7 @@ class RepositoryTest(unittest.TestCase):
 
     def test_a_config_in_the_call_takes_effect(self):
         self.client.load_model("filetype", config=json.dumps({
-            "max_batch_size": 2, "parameters": {"sluice.default_class": {"string_value": "batch"}}}))
+            "max_batch_size": 2, "parameters": {"sluice.default_class": {"string_value": "batch"}, **ONE_BUCKET}}))
         config = self.client.get_model_config("filetype").config
         self.assertEqual(config.max_batch_size, 2)
         result = self.infer(rows=2).get_response()
@@ -105,7 +107,7 @@ class RepositoryTest(unittest.TestCase):
 
     def test_a_model_added_later_is_found(self):
         self.client.load_model("filetype")
-        self.add_model("another")
+        add_model(self.folder.name, "another")
         self.assertEqual(self.index(), [("another", "", "", ""), ("filetype", "1", "READY", "")])
         self.client.load_model("another")
         self.assertEqual(self.infer("another").as_numpy("target_label").shape, (1, 214))
@@ -135,18 +137,22 @@ class RepositoryTest(unittest.TestCase):
 
 class WithoutControlTest(unittest.TestCase):
     def test_only_the_index_is_served(self):
-        server = server_process.ServerProcess(SERVER_BINARY)
+        folder = tempfile.TemporaryDirectory()
+        add_model(folder.name, "filetype")
+        server = server_process.ServerProcess(SERVER_BINARY, repository=folder.name)
         client = tritonclient.InferenceServerClient(server.grpc)
         try:
-            index = {model.name: model.state for model in client.get_model_repository_index().models}
-            self.assertEqual(index["filetype"], "READY")
+            models = client.get_model_repository_index().models
+            self.assertEqual([(model.name, model.version, model.state) for model in models], [("filetype", "1", "READY")])
             self.assertNotIn("model_repository", client.get_server_metadata().extensions)
             with self.assertRaises(InferenceServerException) as caught:
                 client.load_model("filetype")
             self.assertEqual(caught.exception.status(), "StatusCode.UNAVAILABLE")
         finally:
             client.close()
-            server.stop()
+            code = server.stop()
+            folder.cleanup()
+        self.assertEqual(code, 0)
 
 
 if __name__ == "__main__":
