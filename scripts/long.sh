@@ -4,25 +4,26 @@
 #
 # What takes minutes and is not in CI, in parts that can be chosen. Installs and builds what they need.
 set -euo pipefail
-parts=(sim memory soak kserve perf_analyzer)
+parts=(sim memory bad-input soak kserve perf_analyzer)
 usage() {
   cat <<'HELP'
 usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
-  sim     the scheduler and the gate in virtual time; a failure prints the command that replays it
-  memory  stays flat over requests with large responses, under AddressSanitizer
-  soak    the latency class beside batch work on the host device: its p99 and the server's memory must not grow
+  sim            the scheduler and the gate in virtual time; a failure prints the command that replays it
+  memory         stays flat over requests with large responses, under AddressSanitizer
+  bad-input      and over bad requests of every kind
+  soak           the latency class beside batch work on the host device: its p99 and the server's memory must not grow
+  kserve         KServe's own Python client against the server; installs it into build/kserve-client (450 MB)
   perf_analyzer  NVIDIA's tool in all its modes against the server; fetches it into build/perf_analyzer (70 MB)
-  kserve  KServe's own Python client against the server; installs it into build/kserve-client (450 MB)
 options:
   --seeds N     sim: seeds 1 to N (default 10000)
   --random N    sim: and as many random ones (default 0)
-  --requests N  memory: how many (default 10000)
+  --requests N  memory and bad-input: how many (default 10000 and 100000)
   --minutes N   soak: how long (default 30)
 exit codes: 0 all passed, 1 a part failed, 2 usage
 HELP
 }
 chosen=()
-seeds=10000 random=0 requests=10000 minutes=30
+seeds=10000 random=0 requests= minutes=30
 while (($#)); do
   case "$1" in
     --help|-h) usage; exit 0 ;;
@@ -49,8 +50,13 @@ run_sim() {
 run_memory() {
   # The quarantine keeps freed memory from view; a small one shows what is really held.
   bash scripts/build.sh asan response_memory_test &&
-    ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="$requests" \
+    ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="${requests:-10000}" \
       build/asan/tests/integration/response_memory_test --gtest_filter='*MemoryStaysFlat'
+}
+run_bad-input() {
+  bash scripts/build.sh asan bad_input_test &&
+    ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="${requests:-100000}" \
+      build/asan/tests/integration/bad_input_test --gtest_filter='*MemoryStaysFlat'
 }
 run_soak() {
   bash scripts/build.sh dev sluice-server sluice &&

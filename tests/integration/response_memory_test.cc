@@ -6,37 +6,27 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "tests/integration/process_memory.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/integration/stalling_relay.h"
 #include "tests/integration/tiny_models.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLUICE_TEST_ASAN 1
-#include <sanitizer/allocator_interface.h>
-#endif
-#endif
 
 namespace sluice::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr int64_t kColumns = 65536;  ///< 256 KiB a row.
 constexpr int64_t kLargeRows = 64;   ///< A response of 16 MiB.
 constexpr size_t kLargeBytes = kLargeRows * kColumns * sizeof(float);
@@ -165,16 +155,6 @@ class ResponseMemoryTest : public ServerTest {
   std::vector<std::unique_ptr<PendingCall>> unread_;
 };
 
-/// What the whole process has allocated and not freed, client's and server's side.
-double AllocatedMiB() {
-#ifdef SLUICE_TEST_ASAN
-  return static_cast<double>(__sanitizer_get_current_allocated_bytes()) / static_cast<double>(kMiB);
-#else
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<double>(info.uordblks + info.hblkhd) / static_cast<double>(kMiB);
-#endif
-}
-
 TEST_F(ResponseMemoryTest, PoolOfTwoUnderAHundredRequests) {
   server::ServerConfig config = PoolOfTwo(0);
   config.queue_requests = 24;
@@ -266,13 +246,6 @@ TEST_F(ResponseMemoryTest, WhatCanNeverFitIsRefusedAtOnce) {
   EXPECT_THAT(refused.error_message(), HasSubstr(absl::StrCat("class batch may ever hold (", kLargeBytes / 2)));
   EXPECT_EQ(Metric("sluice_rejected_total", {"class=\"batch\"", "reason=\"no_memory\""}), 1);
   EXPECT_TRUE(Infer(Fan(kLargeRows, 1), &response, "latency").ok());
-}
-
-double ResidentMiB() {
-  std::ifstream statm("/proc/self/statm");
-  double pages = 0, resident = 0;
-  statm >> pages >> resident;
-  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / static_cast<double>(kMiB);
 }
 
 TEST_F(ResponseMemoryTest, MemoryStaysFlat) {

@@ -25,10 +25,10 @@ std::string Bytes(int field, const std::string& value) {
 
 constexpr int kFloat = 1;
 
-std::string ValueInfo(const std::string& name, int64_t columns) {
+std::string ValueInfo(const std::string& name, int64_t columns, int type = kFloat) {
   const std::string shape =
       Bytes(1, Bytes(2, "N")) + Bytes(1, Number(1, static_cast<uint64_t>(columns)));  // dim_param N, dim_value
-  return Bytes(1, name) + Bytes(2, Bytes(1, Number(1, kFloat) + Bytes(2, shape)));
+  return Bytes(1, name) + Bytes(2, Bytes(1, Number(1, static_cast<uint64_t>(type)) + Bytes(2, shape)));
 }
 
 std::string Node(const std::string& type, const std::vector<std::string>& inputs, const std::string& output) {
@@ -46,6 +46,17 @@ std::string File(const std::string& graph) {
 std::string DoublingModel(int64_t columns) {
   return File(Bytes(1, Node("Add", {"x", "x"}, "y")) + Bytes(2, "doubling") + Bytes(11, ValueInfo("x", columns)) +
               Bytes(12, ValueInfo("y", columns)));
+}
+
+std::string SumModel(int64_t columns) {
+  return File(Bytes(1, Node("Add", {"a", "b"}, "y")) + Bytes(2, "sum") + Bytes(11, ValueInfo("a", columns)) +
+              Bytes(11, ValueInfo("b", columns)) + Bytes(12, ValueInfo("y", columns)));
+}
+
+std::string CastModel(int onnx_type, int64_t columns) {
+  const std::string to = Bytes(1, "to") + Number(3, kFloat) + Number(20, 2);  // an attribute of type INT
+  return File(Bytes(1, Node("Cast", {"x"}, "y") + Bytes(5, to)) + Bytes(2, "cast") +
+              Bytes(11, ValueInfo("x", columns, onnx_type)) + Bytes(12, ValueInfo("y", columns)));
 }
 
 std::string ChainModel(int64_t width, int layers) {

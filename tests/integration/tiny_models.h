@@ -10,6 +10,12 @@ namespace sluice::testing {
 /// ONNX file of y = x + x, float32 [N, columns].
 std::string DoublingModel(int64_t columns);
 
+/// ONNX file of y = a + b, float32 [N, columns].
+std::string SumModel(int64_t columns);
+
+/// ONNX file of y = x as float32, where x is [N, columns] of the type that ONNX gives this number.
+std::string CastModel(int onnx_type, int64_t columns);
+
 /// ONNX file of `layers` matrix products in a row, float32 x [N, width] -> y [N, width], all with the same weights
 /// (1 / width everywhere, so that y is the mean of x): many units, a duration that grows with rows and layers.
 std::string ChainModel(int64_t width, int layers);
