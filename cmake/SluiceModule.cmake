@@ -1,14 +1,18 @@
 # SPDX-FileCopyrightText: The Sluice Authors
 # SPDX-License-Identifier: Apache-2.0
 
-# sluice_module(NAME name SOURCES ... HEADERS ... DEPS ...): one static library `sluice_<name>` with alias
+# sluice_module(NAME name SOURCES ... HEADERS ... DEPS ... [FUZZED]): one static library `sluice_<name>` with alias
 # sluice::<name>. Headers go into a file set, so that the target all_verify_interface_header_sets compiles each alone.
+# FUZZED: tests/fuzz sees which of its branches an input takes.
 function(sluice_module)
-  cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "FUZZED" "NAME" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(sluice_${ARG_NAME} STATIC ${ARG_SOURCES})
   add_library(sluice::${ARG_NAME} ALIAS sluice_${ARG_NAME})
   target_sources(sluice_${ARG_NAME} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${ARG_HEADERS})
   target_link_libraries(sluice_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  if(ARG_FUZZED AND SLUICE_SANITIZER STREQUAL "address")
+    target_compile_options(sluice_${ARG_NAME} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 # The tests that CI runs under a sanitizer, and nothing else, so that its builds stay affordable.

@@ -4,13 +4,14 @@
 #
 # What takes minutes and is not in CI, in parts that can be chosen. Installs and builds what they need.
 set -euo pipefail
-parts=(sim memory bad-input soak kserve perf_analyzer)
+parts=(sim memory bad-input fuzz soak kserve perf_analyzer)
 usage() {
   cat <<'HELP'
 usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
   sim            the scheduler and the gate in virtual time; a failure prints the command that replays it
   memory         stays flat over requests with large responses, under AddressSanitizer
   bad-input      and over bad requests of every kind
+  fuzz           each fuzzer of tests/fuzz
   soak           the latency class beside batch work on the host device: its p99 and the server's memory must not grow
   kserve         KServe's own Python client against the server; installs it into build/kserve-client (450 MB)
   perf_analyzer  NVIDIA's tool in all its modes against the server; fetches it into build/perf_analyzer (70 MB)
@@ -18,12 +19,12 @@ options:
   --seeds N     sim: seeds 1 to N (default 10000)
   --random N    sim: and as many random ones (default 0)
   --requests N  memory and bad-input: how many (default 10000 and 100000)
-  --minutes N   soak: how long (default 30)
+  --minutes N   fuzz (each of four) and soak: how long (default 10 and 30)
 exit codes: 0 all passed, 1 a part failed, 2 usage
 HELP
 }
 chosen=()
-seeds=10000 random=0 requests= minutes=30
+seeds=10000 random=0 requests= minutes=
 while (($#)); do
   case "$1" in
     --help|-h) usage; exit 0 ;;
@@ -58,10 +59,25 @@ run_bad-input() {
     ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="${requests:-100000}" \
       build/asan/tests/integration/bad_input_test --gtest_filter='*MemoryStaysFlat'
 }
+run_fuzz() {
+  local fuzzers=(infer_request bytes_tensor config onnx) name log summary='' status=0
+  bash scripts/build.sh asan "${fuzzers[@]/#/fuzz_}" || return 1
+  for name in "${fuzzers[@]}"; do
+    log=build/asan/tests/fuzz/$name.log
+    local result=nothing
+    bash tests/fuzz/run.sh "$name" "build/asan/tests/fuzz/fuzz_$name" $((${minutes:-10} * 60)) >"$log" 2>&1 ||
+      { result="see $log" status=1; }
+    summary+=$(printf '\n%-14s %10s %7s %s' "$name" \
+      "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
+      "$(grep -o ' cov: [0-9]*' "$log" | tail -1 | tr -dc 0-9)" "$result")
+  done
+  printf '%-14s %10s %7s %s%s\n' fuzzer inputs covers found "$summary"
+  return "$status"
+}
 run_soak() {
   bash scripts/build.sh dev sluice-server sluice &&
     bash scripts/gpu.sh run --build build/dev --devices host --small-models --steps soak \
-      --limit-seconds $((minutes * 60 + 300)) --flags "soak:--minutes $minutes --rate 100 --batch 64"
+      --limit-seconds $((${minutes:-30} * 60 + 300)) --flags "soak:--minutes ${minutes:-30} --rate 100 --batch 64"
 }
 
 run_kserve() {

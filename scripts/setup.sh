@@ -8,7 +8,7 @@ set -euo pipefail
 usage() {
   cat <<'HELP'
 usage: scripts/setup.sh [--tests] [--no-models]
-  --tests      also what the tests need (GoogleTest, clang and its sanitizers, promtool)
+  --tests      also what the tests need (GoogleTest, clang and its sanitizers, promtool, ONNX files)
   --no-models  no Python environment and no generated model: only what compiling needs
 exit codes: 0 done, 1 failed, 2 usage
 HELP
@@ -27,7 +27,8 @@ cd "$(dirname "$0")/.."
 packages=(g++ cmake ninja-build git ca-certificates ccache libgrpc++-dev libssl-dev protobuf-compiler-grpc libprotobuf-dev
   protobuf-compiler libabsl-dev prometheus-cpp-dev libdnnl-dev libcli11-dev nlohmann-json3-dev)
 ((models || tests)) && packages+=(python3 python3-venv)
-((tests)) && packages+=(libgtest-dev libgmock-dev clang libclang-rt-14-dev clang-format clang-tidy openssl prometheus)
+((tests)) && packages+=(libgtest-dev libgmock-dev clang libclang-rt-14-dev clang-format clang-tidy libonnx-testdata openssl
+  prometheus)
 missing=()
 for package in "${packages[@]}"; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")

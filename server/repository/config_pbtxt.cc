@@ -50,6 +50,10 @@ absl::StatusOr<ParsedConfig> ParseConfigText(absl::string_view text) {
   if (!parser.ParseFromString(std::string(text), &parsed.config)) {
     return absl::InvalidArgumentError(errors.text());
   }
+  // Text may escape any byte; clients that are sent the config could not read it. Protobuf checks when it parses.
+  if (!inference::ModelConfig().ParseFromString(parsed.config.SerializeAsString())) {
+    return absl::InvalidArgumentError("config.pbtxt: a string is not valid UTF-8");
+  }
   const google::protobuf::FieldDescriptor* field =
       inference::ModelConfig::descriptor()->FindFieldByNumber(inference::ModelConfig::kMaxBatchSizeFieldNumber);
   parsed.has_max_batch_size = locations.GetLocation(field, -1).line >= 0;

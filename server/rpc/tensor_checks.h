@@ -30,8 +30,8 @@ absl::Status CheckShape(std::span<const int64_t> shape, const server::ServedTens
 /// The bucket with exactly these shapes (batch dimension already left out). INVALID_ARGUMENT listing those served.
 absl::StatusOr<size_t> FindBucket(const server::ServedModel& model, std::span<const std::span<const int64_t>> shapes);
 
-/// BYTES in raw form: each element a 32-bit length and as many bytes, `count` of them, nothing behind. Reads in place
-/// and allocates nothing.
+/// BYTES in raw form: each element a 32-bit length and as many bytes, `count` of them, nothing behind. No piece may be
+/// empty. Reads in place and allocates nothing.
 absl::Status CheckBytesElements(std::span<const server::Bytes> pieces, int64_t count);
 
 }  // namespace sluice::rpc

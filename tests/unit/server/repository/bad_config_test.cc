@@ -56,6 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"WrongType", "max_batch_size: 'eight'", kInvalid, "config.pbtxt:1:17: Expected integer"},
         BadConfig{"UnknownEnum", "input { name: 'image' data_type: TYPE_FP8 }", kInvalid, "TYPE_FP8"},
         BadConfig{"Unclosed", "input { name: 'image'", kInvalid, "config.pbtxt:1:22: Expected"},
+        BadConfig{"NotUtf8", R"(parameters { key: 'k' value { string_value: '\xff' } })", kInvalid, "not valid UTF-8"},
         BadConfig{"Twice", "max_batch_size: 1 max_batch_size: 2", kInvalid, "specified multiple times"},
         BadConfig{"OutOfRange", "max_batch_size: 9999999999", kInvalid, "Integer out of range"},
         BadConfig{"TwoSchedulers", "dynamic_batching {} sequence_batching {}", kInvalid, "config.pbtxt:1:39:"},

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/infer_parser.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "inference.pb.h"
+#include "parsed_message.h"
 
 namespace sluice::rpc {
 namespace {
@@ -186,117 +186,6 @@ std::string Mutate(std::string message, Random& random) {
   return message;
 }
 
-std::string Join(const std::vector<Bytes>& pieces) {
-  std::string all;
-  for (const Bytes& piece : pieces) {
-    EXPECT_FALSE(piece.empty());
-    all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  }
-  return all;
-}
-
-void ExpectSame(const Parameters& ours, const google::protobuf::Map<std::string, inference::InferParameter>& theirs) {
-  ASSERT_EQ(ours.size(), theirs.size());
-  for (const auto& [key, value] : theirs) {
-    ASSERT_TRUE(ours.contains(key));
-    const ParameterValue& got = ours.at(key);
-    switch (value.parameter_choice_case()) {
-      case inference::InferParameter::kBoolParam:
-        EXPECT_EQ(got, ParameterValue(value.bool_param()));
-        break;
-      case inference::InferParameter::kInt64Param:
-        EXPECT_EQ(got, ParameterValue(int64_t{value.int64_param()}));
-        break;
-      case inference::InferParameter::kStringParam:
-        EXPECT_EQ(got, ParameterValue(value.string_param()));
-        break;
-      case inference::InferParameter::kDoubleParam: {
-        const double theirs_value = value.double_param();
-        const auto* ours_value = std::get_if<double>(&got);
-        ASSERT_NE(ours_value, nullptr);
-        EXPECT_EQ(std::memcmp(ours_value, &theirs_value, sizeof(double)), 0);
-        break;
-      }
-      case inference::InferParameter::kUint64Param:
-        EXPECT_EQ(got, ParameterValue(uint64_t{value.uint64_param()}));
-        break;
-      case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
-        EXPECT_TRUE(std::holds_alternative<std::monostate>(got));
-        break;
-    }
-  }
-}
-
-template <class Field>
-void ExpectDecodes(const TypedContents& ours, DataType type, const Field& field) {
-  std::string bytes;
-  const absl::Status status = DecodeContents(ours, type, field.size(), bytes);
-  ASSERT_TRUE(status.ok()) << status;
-  ASSERT_EQ(bytes.size(), field.size() * ElementBytes(type));
-  // memcmp, not ==: NaN must survive bit by bit.
-  EXPECT_EQ(std::memcmp(bytes.data(), field.data(), bytes.size()), 0);
-}
-
-void ExpectSameContents(const TypedContents& ours, const inference::InferTensorContents& theirs) {
-  const int counts[] = {0,
-                        theirs.bool_contents_size(),
-                        theirs.int_contents_size(),
-                        theirs.int64_contents_size(),
-                        theirs.uint_contents_size(),
-                        theirs.uint64_contents_size(),
-                        theirs.fp32_contents_size(),
-                        theirs.fp64_contents_size(),
-                        theirs.bytes_contents_size()};
-  int filled = 0;
-  for (size_t i = 0; i < kContentsFieldCount; ++i) {
-    ASSERT_EQ(ours.element_counts[i], static_cast<size_t>(counts[i])) << "field " << i;
-    if (counts[i] > 0) ++filled;
-  }
-  if (filled != 1) return;
-  if (counts[1] > 0) ExpectDecodes(ours, DataType::kBool, theirs.bool_contents());
-  if (counts[2] > 0) ExpectDecodes(ours, DataType::kInt32, theirs.int_contents());
-  if (counts[3] > 0) ExpectDecodes(ours, DataType::kInt64, theirs.int64_contents());
-  if (counts[4] > 0) ExpectDecodes(ours, DataType::kUint32, theirs.uint_contents());
-  if (counts[5] > 0) ExpectDecodes(ours, DataType::kUint64, theirs.uint64_contents());
-  if (counts[6] > 0) ExpectDecodes(ours, DataType::kFp32, theirs.fp32_contents());
-  if (counts[7] > 0) ExpectDecodes(ours, DataType::kFp64, theirs.fp64_contents());
-  if (counts[8] == 0) return;
-  std::string expected;
-  for (const std::string& element : theirs.bytes_contents()) {
-    const auto length = static_cast<uint32_t>(element.size());
-    expected.append(reinterpret_cast<const char*>(&length), 4).append(element);
-  }
-  std::string bytes;
-  ASSERT_TRUE(DecodeContents(ours, DataType::kBytes, counts[8], bytes).ok());
-  EXPECT_EQ(bytes, expected);
-}
-
-void ExpectSame(const ParsedRequest& ours, const inference::ModelInferRequest& theirs) {
-  EXPECT_EQ(ours.model_name, theirs.model_name());
-  EXPECT_EQ(ours.model_version, theirs.model_version());
-  EXPECT_EQ(ours.id, theirs.id());
-  ExpectSame(ours.parameters, theirs.parameters());
-  ASSERT_EQ(ours.inputs.size(), static_cast<size_t>(theirs.inputs_size()));
-  for (size_t i = 0; i < ours.inputs.size(); ++i) {
-    const auto& input = theirs.inputs(static_cast<int>(i));
-    EXPECT_EQ(ours.inputs[i].name, input.name());
-    EXPECT_EQ(ours.inputs[i].datatype, input.datatype());
-    EXPECT_THAT(ours.inputs[i].shape, testing::ElementsAreArray(input.shape()));
-    ExpectSame(ours.inputs[i].parameters, input.parameters());
-    EXPECT_EQ(ours.inputs[i].contents.present, input.has_contents());
-    ExpectSameContents(ours.inputs[i].contents, input.contents());
-  }
-  ASSERT_EQ(ours.outputs.size(), static_cast<size_t>(theirs.outputs_size()));
-  for (size_t i = 0; i < ours.outputs.size(); ++i) {
-    EXPECT_EQ(ours.outputs[i].name, theirs.outputs(static_cast<int>(i)).name());
-    ExpectSame(ours.outputs[i].parameters, theirs.outputs(static_cast<int>(i)).parameters());
-  }
-  ASSERT_EQ(ours.raw_inputs.size(), static_cast<size_t>(theirs.raw_input_contents_size()));
-  for (size_t i = 0; i < ours.raw_inputs.size(); ++i) {
-    EXPECT_EQ(Join(ours.raw_inputs[i]), theirs.raw_input_contents(static_cast<int>(i)));
-  }
-}
-
 /// Returns whether protobuf took the message. Over our own bounds only we refuse; callers stay under them.
 bool Compare(const std::string& message, Random& random, bool one_chunk) {
   inference::ModelInferRequest theirs;
@@ -306,7 +195,7 @@ bool Compare(const std::string& message, Random& random, bool one_chunk) {
   const absl::Status status = ParseInferRequest(chunks.spans(), ours);
   EXPECT_EQ(status.ok(), accepted) << status << " for " << absl::CHexEscape(message);
   EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status));
-  if (status.ok() && accepted) ExpectSame(ours, theirs);
+  if (status.ok() && accepted) EXPECT_EQ(Canonical(ours), Canonical(theirs));
   if (testing::Test::HasFailure()) ADD_FAILURE() << "message: " << absl::CHexEscape(message);
   return accepted;
 }
