@@ -34,7 +34,7 @@ enum ExitCode {
   kExitDrainTimedOut = 4,  ///< Requests in flight were cut off.
 };
 
-/// gRPC 1.51 goes deaf for good when it once runs out of descriptors, so the limit is raised as far as is allowed.
+/// Each connection takes a descriptor; without one, the next client waits.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;

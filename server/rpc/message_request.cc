@@ -156,7 +156,8 @@ void MessageRequest::Clear() {
   requested_outputs.clear();
   stopped.store(false, std::memory_order_relaxed);
   environment_ = nullptr;
-  // Swapped, not assigned: a string that is assigned an empty one keeps its memory, which was as long as a client liked.
+  // Swapped, not assigned: a string that is assigned an empty one keeps its memory, which was as long as a client
+  // liked.
   ParsedRequest none;
   std::swap(parsed_, none);
   conversion_ = Conversion();

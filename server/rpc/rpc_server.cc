@@ -9,14 +9,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/rpc/model_calls.h"
 #include "server/rpc/reflection.h"
 #include "server/rpc/repository_calls.h"
 #include "server/rpc/tls.h"
-#include "server/rpc/unix_socket.h"
 
 namespace sluice::rpc {
 namespace {
@@ -46,12 +44,6 @@ absl::Status CheckOptions(const RpcOptions& options) {
   return absl::OkStatus();
 }
 
-std::string HostAndPort(const RpcOptions& options) {
-  const bool bare_ipv6 = absl::StrContains(options.address, ':') && !absl::StartsWith(options.address, "[");
-  return bare_ipv6 ? absl::StrCat("[", options.address, "]:", options.port)
-                   : absl::StrCat(options.address, ":", options.port);
-}
-
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(
       std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 0, std::numeric_limits<int32_t>::max()));
@@ -79,8 +71,6 @@ void LimitConnections(const server::ConnectionLimits& limits, grpc::ServerBuilde
 void Configure(const RpcOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.SetMaxSendMessageSize(options.max_message_bytes);
-  // Otherwise two servers share the port and split its traffic.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   LimitConnections(options.connections, builder);
   SetReflection(options.reflection, builder);
 }
@@ -116,6 +106,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& op
   std::unique_ptr<RpcServer> server(new RpcServer(options, backend, observer, clock));
   SLUICE_RETURN_IF_ERROR(server->Listen(options));
   server->Serve(options);
+  SLUICE_RETURN_IF_ERROR(server->acceptor_.Start());
   return server;
 }
 
@@ -131,25 +122,22 @@ absl::Status RpcServer::Listen(const RpcOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, PortCredentials(options));
   grpc::ServerBuilder builder;
   Configure(options, builder);
-  const std::string where = HostAndPort(options);
-  int selected_port = 0;
-  builder.AddListeningPort(where, credentials, &selected_port);
+  constexpr auto kFromDescriptor = grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
+  SLUICE_ASSIGN_OR_RETURN(
+      port_,
+      acceptor_.ListenOnPort(options.address, options.port, options.connections.keepalive_timeout,
+                             builder.experimental().AddExternalConnectionAcceptor(kFromDescriptor, credentials)));
   if (!options.unix_socket.empty()) {
-    SLUICE_RETURN_IF_ERROR(PrepareUnixSocket(options.unix_socket));
     // Its guard are the permissions of the file.
-    builder.AddListeningPort(absl::StrCat("unix:", options.unix_socket), grpc::InsecureServerCredentials());
+    SLUICE_RETURN_IF_ERROR(acceptor_.ListenOnUnixSocket(
+        options.unix_socket,
+        builder.experimental().AddExternalConnectionAcceptor(kFromDescriptor, grpc::InsecureServerCredentials())));
   }
   builder.RegisterService(&environment_.infer_service);
   builder.RegisterService(&environment_.health_service);
   environment_.queue = builder.AddCompletionQueue();
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || selected_port <= 0) {
-    const std::string beside = options.unix_socket.empty() ? "" : absl::StrCat(" and on '", options.unix_socket, "'");
-    return absl::FailedPreconditionError(absl::StrCat("cannot listen for gRPC on port ", options.port, " (", where, ")",
-                                                      beside, ": it is in use, or the address is not ours"));
-  }
-  port_ = selected_port;
-  return absl::OkStatus();
+  return server_ != nullptr ? absl::OkStatus() : absl::InternalError("gRPC did not start its server");
 }
 
 void RpcServer::Serve(const RpcOptions& options) {
@@ -175,6 +163,7 @@ void RpcServer::Drain(absl::Duration grace) {
   environment_.stopping.store(true, std::memory_order_release);
   watches_.EndAll();
   streams_.EndAll();
+  acceptor_.Stop();
   if (server_ != nullptr) {
     // On the monotonic clock, so that a step of the wall clock does not cut the grace short.
     const gpr_timespec span = gpr_time_from_millis(Milliseconds(grace), GPR_TIMESPAN);

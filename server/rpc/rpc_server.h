@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "server/infer_request.h"
 #include "server/listen_options.h"
+#include "server/rpc/acceptor.h"
 #include "server/rpc/call_environment.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/health_calls.h"
@@ -82,6 +83,7 @@ class RpcServer {
   StreamInferCalls streams_;
   const std::shared_ptr<InferCallPool> pool_;
   std::unique_ptr<grpc::Server> server_;
+  Acceptor acceptor_;
   int port_ = 0;
   Mutex drain_mutex_;  // held for the whole of Drain: it is what later calls wait for; nothing else takes it
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;

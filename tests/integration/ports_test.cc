@@ -3,6 +3,8 @@
 // Goal: everything a server listens on serves, and ends with it. Method: a whole server with a latency port, a Unix
 // socket or TLS, and the client library at each.
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -243,7 +243,7 @@ class ClientsTest(unittest.TestCase):
         self.assertFalse(changed.settings["log_info"].bool_param)
         self.assertFalse(self.client.get_log_settings().settings["log_info"].bool_param)
         self.assertTrue(self.client.update_log_settings({"log_info": True}).settings["log_info"].bool_param)
-        for wrong in ({"log_verbose_level": 1}, {"log_file": "/tmp/log"}, {"log_format": "default"}, {"log_info": 1},
+        for wrong in ({"log_verbose_level": 1}, {"log_file": "/tmp/log"}, {"log_format": "default"},
                       {"log_colour": True}):
             with self.assertRaises(InferenceServerException) as caught:
                 self.client.update_log_settings({"log_warning": False, **wrong})

@@ -52,6 +52,23 @@ void LeaveSocket(const std::string& path) {
   close(descriptor);
 }
 
+// Goal: every way to write an address serves, and no two servers share one. Method: start twice on each, ask over IPv4.
+TEST_F(RpcListenTest, Addresses) {
+  for (const char* address : {"127.0.0.1", "0.0.0.0", "localhost"}) {
+    RpcOptions options;
+    options.address = address;
+    options.port = 0;
+    auto started = RpcServer::Start(options, backend_, observer_, clock_);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server::HealthProbe probe;
+    probe.grpc_port = (*started)->port();
+    EXPECT_TRUE(CheckHealth(probe)) << address;
+    options.port = (*started)->port();
+    EXPECT_EQ(RpcServer::Start(options, backend_, observer_, clock_).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+}
+
 // Goal: the socket serves beside the port and is gone with the server. Method: one call each.
 TEST_F(RpcListenTest, SocketServesBesideThePort) {
   StartServer(WithSocket());
