@@ -4,13 +4,14 @@
 #
 # What takes minutes and is not in CI, in parts that can be chosen. Installs and builds what they need.
 set -euo pipefail
-parts=(sim memory bad-input fuzz soak kserve perf_analyzer)
+parts=(sim memory bad-input cancel fuzz soak kserve perf_analyzer)
 usage() {
   cat <<'HELP'
 usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
   sim            the scheduler and the gate in virtual time; a failure prints the command that replays it
   memory         stays flat over requests with large responses, under AddressSanitizer
   bad-input      and over bad requests of every kind
+  cancel         requests that are cancelled around completion, over the wire and behind it
   fuzz           each fuzzer of tests/fuzz
   soak           the latency class beside batch work on the host device: its p99 and the server's memory must not grow
   kserve         KServe's own Python client against the server; installs it into build/kserve-client (450 MB)
@@ -18,7 +19,7 @@ usage: scripts/long.sh [PART...] [OPTIONS]      without a part: all of them
 options:
   --seeds N     sim: seeds 1 to N (default 10000)
   --random N    sim: and as many random ones (default 0)
-  --requests N  memory and bad-input: how many (default 10000 and 100000)
+  --requests N  memory, bad-input, cancel: how many (default 10000, 100000, 1000000)
   --minutes N   fuzz (each of four) and soak: how long (default 10 and 30)
 exit codes: 0 all passed, 1 a part failed, 2 usage
 HELP
@@ -58,6 +59,13 @@ run_bad-input() {
   bash scripts/build.sh asan bad_input_test &&
     ASAN_OPTIONS="quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}" SLUICE_LONG_REQUESTS="${requests:-100000}" \
       build/asan/tests/integration/bad_input_test --gtest_filter='*MemoryStaysFlat'
+}
+run_cancel() {
+  bash scripts/build.sh asan cancel_race_test && bash scripts/build.sh tsan cancel_race_test &&
+    SLUICE_LONG_REQUESTS="${requests:-1000000}" build/asan/tests/integration/cancel_race_test &&
+    SLUICE_LONG_REQUESTS="${requests:-1000000}" \
+      TSAN_OPTIONS="ignore_noninstrumented_modules=1:suppressions=$PWD/tests/support/tsan.supp" \
+      build/tsan/tests/integration/cancel_race_test --gtest_filter='*BehindTheWire'
 }
 run_fuzz() {
   local fuzzers=(infer_request bytes_tensor config onnx) name log summary='' status=0

@@ -6,74 +6,24 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/mutex.h"
 #include "server/execution/devices.h"
 #include "server/execution/serving.h"
 #include "tests/integration/tiny_models.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/status_matchers.h"
+#include "tests/unit/server/execution/doubling_request.h"
 
 namespace sluice::server {
 namespace {
 
-constexpr int64_t kColumns = 4;
-
-/// One row; y = x + x.
-class TestRequest final : public InferRequest {
- public:
-  TestRequest(std::shared_ptr<const ServedModel> served, RequestClass wished, const Clock& clock, float first) {
-    model = std::move(served);
-    request_class = wished;
-    arrival = clock.Now();
-    for (int64_t i = 0; i < kColumns; ++i) values_.push_back(first + static_cast<float>(i));
-    bytes = values_.size() * sizeof(float);
-    inputs.push_back({{1, kColumns}, {std::as_bytes(std::span<const float>(values_))}});
-    requested_outputs = {0};
-  }
-  bool Finish(absl::StatusOr<InferResult> result) override {
-    if (finished_.exchange(true)) return false;
-    absl::Status status = result.status();
-    if (result.ok() && !IsDoubled(result->outputs.at(0).bytes)) status = absl::InternalError("a wrong answer");
-    MutexLock lock(mutex_);
-    status_ = std::move(status);
-    answered_ = true;
-    changed_.NotifyAll();
-    return true;
-  }
-  /// OK only with the right numbers.
-  absl::Status Wait() ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(mutex_);
-    while (!answered_) changed_.Wait(mutex_);
-    return status_;
-  }
-
- private:
-  bool IsDoubled(const std::string& got) const {
-    std::vector<float> doubled(values_.size());
-    if (got.size() != bytes) return false;
-    std::memcpy(doubled.data(), got.data(), bytes);
-    for (size_t i = 0; i < values_.size(); ++i) {
-      if (doubled[i] != 2 * values_[i]) return false;
-    }
-    return true;
-  }
-
-  std::vector<float> values_;
-  std::atomic<bool> finished_ = false;
-  Mutex mutex_;
-  CondVar changed_;
-  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-};
+constexpr int64_t kColumns = DoublingRequest::kColumns;
 
 class LostDeviceTest : public ::testing::Test {
  protected:
@@ -107,8 +57,8 @@ class LostDeviceTest : public ::testing::Test {
     devices_.push_back(faulty.get());
     return faulty;
   }
-  std::shared_ptr<TestRequest> Submit(RequestClass request_class, float first) {
-    auto request = std::make_shared<TestRequest>(*serving_->FindModel("double", ""), request_class, clock_, first);
+  std::shared_ptr<DoublingRequest> Submit(RequestClass request_class, float first) {
+    auto request = std::make_shared<DoublingRequest>(*serving_->FindModel("double", ""), request_class, clock_, first);
     serving_->Submit(request);
     return request;
   }
@@ -125,7 +75,7 @@ class LostDeviceTest : public ::testing::Test {
 // lost.
 TEST_F(LostDeviceTest, TheOtherAnswersAndReadinessIsOff) {
   Start();
-  std::vector<std::shared_ptr<TestRequest>> before, after;
+  std::vector<std::shared_ptr<DoublingRequest>> before, after;
   for (int i = 0; i < 300; ++i) {
     before.push_back(Submit(kRequestClasses[static_cast<size_t>(i) % kRequestClasses.size()], static_cast<float>(i)));
     if (i == 150) devices_[0]->Lose();
