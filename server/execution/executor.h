@@ -30,7 +30,7 @@ struct ExecutableModel {
 struct QueuedInfer {
   std::shared_ptr<InferRequest> request;
   std::shared_ptr<const ExecutableModel> model = nullptr;
-  gpu::GateToken token;
+  gpu::GateToken token = {};
   absl::Duration latency_share = {};  ///< Taken of LatencyShare.
   bool demoted = false;               ///< It asked for the latency class, which had no room.
 };

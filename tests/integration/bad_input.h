@@ -19,7 +19,7 @@ struct BadInput {
   std::string what;
   std::string message;  ///< Of a ModelInferRequest, unless `method` says otherwise; need not be well-formed.
   grpc::StatusCode code = grpc::StatusCode::INVALID_ARGUMENT;
-  std::vector<std::string> words;  ///< All of them are in the error message.
+  std::vector<std::string> words = {};  ///< All of them are in the error message.
   std::string method = "/inference.GRPCInferenceService/ModelInfer";
   std::vector<std::pair<std::string, std::string>> metadata = {};
 };

@@ -56,7 +56,9 @@ BadInputs BadNames() {
   return {
       Model("unknown model", "nobody", "'nobody'"),
       Model("no model name", "", "''"),
-      Model("long model name", std::string(100'000, 'm'), "mmm..."),
+      Model("long model name", std::string(4096, 'm'), "mmm..."),
+      Spoilt("model name over the bound", [](Request& r) { r.set_model_name(std::string(4097, 'm')); },
+             {"model_name: expected at most 4096 bytes", "got 4097"}),
       Model("path as model name", "../double", "'../double'"),
       Model("absolute path as model name", "/etc/passwd", "'/etc/passwd'"),
       Model("name of another case", "Double", "'Double'"),
@@ -74,12 +76,14 @@ BadInputs BadNames() {
       Version("version with a tail", "1x", {"model_version", "'1x'"}),
       Version("version with a fraction", "1.0", {"model_version", "'1.0'"}),
       Version("version in hexadecimal", "0x1", {"model_version", "'0x1'"}),
-      Version("long version", std::string(100'000, '1'), {"model_version", "111..."}),
+      Version("long version", std::string(4096, '1'), {"model_version", "111..."}),
       InputName("unknown input", "y", {"unknown input 'y'", "expected 'x'"}),
       InputName("no input name", "", {"unknown input ''", "expected 'x'"}),
       InputName("input name of another case", "X", {"unknown input 'X'"}),
       InputName("input name goes on after a NUL", std::string("x\0y", 3), {"unknown input"}),
-      InputName("input name of a megabyte less a little", std::string(1'000'000, 'x'), {"unknown input 'xxx", "..."}),
+      InputName("input name at the bound", std::string(4096, 'x'), {"unknown input 'xxx", "..."}),
+      InputName("input name of a megabyte", std::string(1'000'000, 'x'),
+                {"expected at most 4096 bytes", "got 1000000"}),
       Spoilt("no input",
              [](Request& r) {
                r.clear_inputs();
@@ -106,7 +110,9 @@ BadInputs BadNames() {
       Outputs("right and wrong output", {"y", "z"}, {"unknown output 'z'"}),
       Id("id", "number 7", "[request id: number 7]"),
       Id("id with a line break", "a\nb", "[request id: a\\nb]"),
-      Id("long id", std::string(1'000'000, 'i'), "iii...]"),
+      Id("long id", std::string(4096, 'i'), "iii...]"),
+      Spoilt("id over the bound", [](Request& r) { r.set_id(std::string(4097, 'i')); },
+             {"id: expected at most 4096 bytes", "got 4097"}),
   };
 }
 

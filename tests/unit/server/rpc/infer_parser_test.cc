@@ -195,7 +195,9 @@ bool Compare(const std::string& message, Random& random, bool one_chunk) {
   const absl::Status status = ParseInferRequest(chunks.spans(), ours);
   EXPECT_EQ(status.ok(), accepted) << status << " for " << absl::CHexEscape(message);
   EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status));
-  if (status.ok() && accepted) EXPECT_EQ(Canonical(ours), Canonical(theirs));
+  if (status.ok() && accepted) {
+    EXPECT_EQ(Canonical(ours), Canonical(theirs));
+  }
   if (testing::Test::HasFailure()) ADD_FAILURE() << "message: " << absl::CHexEscape(message);
   return accepted;
 }
