@@ -32,7 +32,9 @@ constexpr uint64_t kSeed = 7;
 int RequestCount(int usual) {
   const char* const wanted = std::getenv("SLUICE_LONG_REQUESTS");
   int count = usual;
-  if (wanted != nullptr) EXPECT_TRUE(absl::SimpleAtoi(wanted, &count) && count >= usual);
+  if (wanted != nullptr) {
+    EXPECT_TRUE(absl::SimpleAtoi(wanted, &count) && count >= usual);
+  }
   return count;
 }
 
