@@ -43,12 +43,12 @@ absl::Status ModelTable::Unknown(const std::string& name) const {
 void ModelTable::SetRepository(const std::vector<std::string>& names) {
   std::set<std::string> now(names.begin(), names.end());
   MutexLock lock(mutex_);
-  repository_ = std::move(now);
-  std::erase_if(models_, [this](const auto& model) {
-    return !repository_.contains(model.first) &&
-           std::all_of(model.second.begin(), model.second.end(),
-                       [](const auto& version) { return version.second.state == ModelState::kUnavailable; });
+  std::erase_if(models_, [&now](const auto& model) {
+    return !now.contains(model.first) && std::all_of(model.second.begin(), model.second.end(), [](const auto& version) {
+      return version.second.state == ModelState::kUnavailable;
+    });
   });
+  repository_ = std::move(now);
 }
 
 void ModelTable::SetLoading(const std::string& name, int64_t version) {
