@@ -82,8 +82,8 @@ class PhaseRun {
     for (const auto& [index, stream] : streams_) {
       progress.answered += stream->answered();
       if (options_.interval <= absl::ZeroDuration()) continue;
-      LoadStream::Interval interval = stream->TakeInterval();
-      progress.intervals.push_back({index, std::move(interval.latency), interval.errors});
+      progress.intervals.push_back(stream->TakeInterval());
+      progress.intervals.back().stream_index = index;
     }
     on_progress(progress);
   }

@@ -56,13 +56,6 @@ struct PhaseResult {
   std::vector<Stream> streams;
 };
 
-/// What one stream's answers of one interval were, warm-up included.
-struct IntervalResult {
-  size_t stream_index = 0;  ///< Into LoadOptions::streams.
-  Histogram latency;        ///< From the intended send time, of the successes.
-  uint64_t errors = 0;
-};
-
 /// Called about once a second while a phase runs, or once an interval and at its end.
 struct Progress {
   size_t phase_index = 0;

@@ -190,8 +190,8 @@ StreamResult LoadStream::TakeResult() {
   return std::move(result_);
 }
 
-LoadStream::Interval LoadStream::TakeInterval() {
-  Interval taken;  // made before the lock: answers wait for it
+IntervalResult LoadStream::TakeInterval() {
+  IntervalResult taken;  // made before the lock: answers wait for it
   MutexLock lock(mutex_);
   std::swap(taken, *interval_);
   return taken;

@@ -46,6 +46,13 @@ struct StreamResult {
   uint64_t error_count() const;
 };
 
+/// What one stream's answers of one interval were, warm-up included.
+struct IntervalResult {
+  size_t stream_index = 0;  ///< Into LoadOptions::streams; RunLoad fills it in.
+  Histogram latency;        ///< From the intended send time, of the successes.
+  uint64_t errors = 0;
+};
+
 /// The times of one phase, on MonotonicClock's scale.
 struct PhaseTimes {
   Time start;
@@ -83,11 +90,7 @@ class LoadStream {
   uint64_t answered() const;
 
   /// The answers since the last call. Only for a stream made with `keep_intervals`.
-  struct Interval {
-    Histogram latency;
-    uint64_t errors = 0;
-  };
-  Interval TakeInterval();
+  IntervalResult TakeInterval();
 
  private:
   /// Takes the next request that may be sent now, with a slot for it; its intended time.
@@ -123,7 +126,7 @@ class LoadStream {
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   Time last_answer_ ABSL_GUARDED_BY(mutex_);
   StreamResult result_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Interval> interval_ ABSL_GUARDED_BY(mutex_);
+  std::optional<IntervalResult> interval_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::client
