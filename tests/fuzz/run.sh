@@ -12,7 +12,7 @@ usage: tests/fuzz/run.sh NAME PROGRAM SECONDS
 exit codes: 0 nothing found, 2 usage, others: a finding, with the command that replays it
 HELP
 }
-[ $# = 3 ] && [[ $3 =~ ^[0-9]+$ ]] || { usage >&2; exit 2; }
+[ $# = 3 ] && [[ $3 =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
 name=$1 program=$2 seconds=$3
 source=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(dirname "$program")
@@ -35,7 +35,7 @@ case "$name" in
     options+=(-max_len=65536 -malloc_limit_mb=512)
     # Ours, and those of Debian's libonnx-testdata; larger files only slow it down.
     find "$source/tests/models/small" /usr/share/libonnx-testdata -name '*.onnx' -size -64k -print0 |
-      while IFS= read -r -d '' model; do cp "$model" "$seeds/$(cksum <"$model" | tr ' ' -)"; done ;;
+      xargs -0 cp --backup=numbered --target-directory="$seeds" ;;  # many have the same name
   *) usage >&2; exit 2 ;;
 esac
 "$program" -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="$findings/$name-" "${options[@]}" \
