@@ -190,6 +190,7 @@ class AbuseTest(unittest.TestCase):
             connection.close()
             if number == 0:  # gRPC keeps all 80 MB until the connection ends, and malloc does for longer
                 self.resident = self.resident_mib()
+        self.sockets += 3  # now and then gRPC 1.51 keeps the socket of such a connection; SECURITY.md
 
     def test_header_that_refers_to_a_long_one(self):
         """Each byte of the block stands for 4,000 bytes of a header."""
