@@ -24,8 +24,13 @@ class StreamInferCall::Request final : public MessageRequest {
   absl::Status ReadFrom(grpc::ByteBuffer& message) { return Read(message, call_->class_word_); }
   void SetPlace(Place& place) { place_ = &place; }
   static void Start(const std::shared_ptr<Request>& request) {
-    request->Submit(std::shared_ptr<server::InferRequest>(
-        request.get(), [request](server::InferRequest*) { request->OnHandleGone(); }));
+    // The deleter lets go of the request when it runs: it stays as long as there is a weak handle, which the request
+    // has.
+    request->Submit(
+        std::shared_ptr<server::InferRequest>(request.get(), [held = request](server::InferRequest*) mutable {
+          const std::shared_ptr<Request> last = std::move(held);
+          last->OnHandleGone();
+        }));
   }
 
  private:

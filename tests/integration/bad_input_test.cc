@@ -54,7 +54,14 @@ class BadInputTest : public ServerTest {
     generic_ = std::make_unique<grpc::GenericStub>(channel_);
   }
 
+  /// A row may make gRPC close the connection just when the next one is sent on it; that one goes over a new one.
   grpc::Status Send(const BadInput& row) {
+    grpc::Status status = SendOnce(row);
+    for (int again = 0; again < 3 && status.error_message() == "Socket closed"; ++again) status = SendOnce(row);
+    return status;
+  }
+
+  grpc::Status SendOnce(const BadInput& row) {
     grpc::ClientContext context;
     for (const auto& [key, value] : row.metadata) context.AddMetadata(key, value);
     const grpc::Slice slice(row.message);
