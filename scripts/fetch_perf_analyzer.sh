@@ -33,10 +33,13 @@ glibc=$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)
 if [ "$(printf '%s\n2.38\n' "$glibc" | sort -V | head -1)" = 2.38 ]; then
   printf '#!/bin/sh\nexec "%s" "$@"\n' "$program" >"$folder/run"
 else
+  # From where this machine has its own packages.
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $(. /etc/os-release && echo "$VERSION_CODENAME")" |
+    sort -u | head -1)
+  [ -n "$mirror" ] || { echo 'fetch_perf_analyzer: apt knows no repository; run apt-get update' >&2; exit 1; }
   mkdir -p "$folder/apt/state/lists/partial" "$folder/apt/cache/archives/partial" "$folder/root"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main" \
-    >"$folder/apt/sources.list"
-  options=(-q -o "Dir::Etc::sourcelist=$folder/apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State=$folder/apt/state"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" >"$folder/apt/trixie.list"
+  options=(-q -o "Dir::Etc::sourcelist=$folder/apt/trixie.list" -o Dir::Etc::sourceparts=- -o "Dir::State=$folder/apt/state"
     -o "Dir::Cache=$folder/apt/cache" -o APT::Sandbox::User="$(id -un)")
   apt-get "${options[@]}" update
   (cd "$folder/apt" && apt-get "${options[@]}" download libc6 libstdc++6 libgcc-s1)
