@@ -43,6 +43,10 @@ void Flight::SendAttempt() {
     ++attempts_;
     ++under_way_;
   }
+  Send();
+}
+
+void Flight::Send() {
   Keep(client_.StartInfer(plan_.request, plan_.deadline - clock_.Now(), plan_.request_class,
                           [flight = shared_from_this()](AsyncAnswer answer) { flight->OnAnswer(std::move(answer)); }));
 }
@@ -54,8 +58,7 @@ void Flight::SendHedge() {
     if (resolved_ || under_way_ == 0) return;
     ++under_way_;
   }
-  Keep(client_.StartInfer(plan_.request, plan_.deadline - clock_.Now(), plan_.request_class,
-                          [flight = shared_from_this()](AsyncAnswer answer) { flight->OnAnswer(std::move(answer)); }));
+  Send();
 }
 
 void Flight::OnAnswer(AsyncAnswer answer) {

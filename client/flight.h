@@ -42,6 +42,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   void SendAttempt();
   void SendHedge();
+  /// One more call, which has been counted.
+  void Send();
   void OnAnswer(AsyncAnswer answer);
   /// Ends what is still under way, and answers.
   void Resolve(absl::StatusOr<InferReply> reply);

@@ -17,17 +17,7 @@ def filetype_data(rows=1, seed=1):
     return np.random.RandomState(seed).randint(0, 257, size=(rows, 2048)).astype(np.int32)
 
 
-class KServeTest(unittest.IsolatedAsyncioTestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = server_process.ServerProcess(SERVER_BINARY)
-
-    @classmethod
-    def tearDownClass(cls):
-        code = cls.server.stop()
-        if code != 0:
-            raise AssertionError(f"the server ended with {code}:\n{cls.server.log()}")
-
+class KServeTest(server_process.OneServer, unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self):
         self.client = InferenceGRPCClient(url=self.server.grpc)
 

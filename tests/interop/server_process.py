@@ -51,6 +51,20 @@ class ServerProcess:
             self.process.stdout.close()
 
 
+class OneServer:
+    """For test cases whose tests share one server of the demo repository, `cls.server`, which must end well."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = ServerProcess(sys.modules[cls.__module__].SERVER_BINARY)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        if code != 0:
+            raise AssertionError(f"the server ended with {code}:\n{cls.server.log()}")
+
+
 def main(module):
     """Runs the module's tests against the binary named on the command line."""
     parser = argparse.ArgumentParser(description=sys.modules[module].__doc__)

@@ -37,17 +37,7 @@ def slow_inputs():
     return [tensor]
 
 
-class StreamsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = server_process.ServerProcess(SERVER_BINARY)
-
-    @classmethod
-    def tearDownClass(cls):
-        code = cls.server.stop()
-        if code != 0:
-            raise AssertionError(f"the server ended with {code}:\n{cls.server.log()}")
-
+class StreamsTest(server_process.OneServer, unittest.TestCase):
     def setUp(self):
         self.answers = queue.Queue()
         self.client = tritonclient.InferenceServerClient(self.server.grpc)
