@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -110,14 +109,6 @@ class ResponseMemoryTest : public ServerTest {
     return Metric("sluice_response_pool_bytes", {absl::StrCat("class=\"", class_word, "\"")});
   }
   double UsedByAll() { return Metric("sluice_response_pool_bytes", {"class="}); }
-
-  void Await(const char* what, const std::function<bool()>& condition) {
-    const Time end = clock_.Now() + absl::Seconds(100);
-    while (!condition()) {
-      ASSERT_LT(clock_.Now(), end) << what;
-      std::this_thread::yield();
-    }
-  }
 
   struct Tally {
     int ok = 0, queue_full = 0, waited = 0, other = 0;

@@ -157,9 +157,13 @@ std::unique_ptr<PendingCall> ServerTest::Begin(int64_t chain_rows, std::optional
 }
 
 void ServerTest::AwaitExecuting(int count) {
-  const Time end = clock_.Now() + absl::Seconds(60);
-  while (Metric("sluice_executing", {"device=\"host:0\""}) < count) {
-    ASSERT_LT(clock_.Now(), end) << "nothing executes";
+  Await("fewer execute", [&] { return Metric("sluice_executing", {"device=\"host:0\""}) >= count; });
+}
+
+void ServerTest::Await(const char* what, const std::function<bool()>& condition) {
+  const Time end = clock_.Now() + absl::Seconds(100);
+  while (!condition()) {
+    ASSERT_LT(clock_.Now(), end) << what;
     std::this_thread::yield();
   }
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,6 +61,8 @@ class ServerTest : public ::testing::Test {
                                      absl::Duration deadline = absl::InfiniteDuration());
   /// Waits until `count` executions run on the first device (bounded; fails the test otherwise).
   void AwaitExecuting(int count);
+  /// Waits until `condition` holds (bounded; fails the test and says `what` otherwise).
+  void Await(const char* what, const std::function<bool()>& condition);
   /// The value of one series of /metrics, summed over series that match; 0 when there is none.
   double Metric(const std::string& family, const std::vector<std::string>& label_fragments);
 

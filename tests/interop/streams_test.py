@@ -115,14 +115,18 @@ class StreamsTest(server_process.OneServer, unittest.TestCase):
         self.assertEqual(self.client.infer("filetype", filetype_inputs()).as_numpy("target_label").shape, (1, 214))
 
     def test_a_stream_ends_at_its_deadline(self):
+        """The server ends the request that is late, in band; whether that still arrives is a race with the client."""
         inputs = slow_inputs()
         self.start(stream_timeout=0.2)
         self.client.async_stream_infer("resnet50", inputs)
         while True:
             _, error = self.answer()
-            if error is not None:
-                self.assertEqual(error.status(), "StatusCode.DEADLINE_EXCEEDED")
+            if error is None:
+                continue
+            if error.status() is not None:
                 break
+            self.assertIn("deadline", error.message().lower())
+        self.assertEqual(error.status(), "StatusCode.DEADLINE_EXCEEDED")
         self.client.stop_stream(cancel_requests=True)
 
     def test_asyncio(self):
