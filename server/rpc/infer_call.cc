@@ -35,9 +35,13 @@ void InferCallPool::Close() {
 }
 
 void InferCall::Arm(CallEnvironment& environment, const std::shared_ptr<InferCallPool>& pool) {
+  environment.Began();
+  ArmBegun(environment, pool);
+}
+
+void InferCall::ArmBegun(CallEnvironment& environment, const std::shared_ptr<InferCallPool>& pool) {
   // The queue owns it from here on, through its tags.
   InferCall* const call = pool->Take().release();
-  environment.Began();
   call->environment_ = &environment;
   call->references_.store(1, std::memory_order_relaxed);
   call->rpc_events_left_.store(2, std::memory_order_relaxed);
@@ -59,7 +63,18 @@ void InferCall::OnArrived(bool ok) {
     return;
   }
   references_.fetch_add(1, std::memory_order_relaxed);  // the RPC's
-  if (!environment.stopping.load(std::memory_order_acquire)) Arm(environment, pool_);
+  // The next call is armed behind this one, which its client waits for; it counts from here, since the server may go as
+  // soon as this one is over.
+  const std::shared_ptr<InferCallPool> pool = pool_;
+  const bool arms = !environment.stopping.load(std::memory_order_acquire);
+  if (arms) environment.Began();
+  Handle();
+  Unref();
+  if (arms) ArmBegun(environment, pool);
+}
+
+void InferCall::Handle() {
+  CallEnvironment& environment = *environment_;
   arrival = environment.clock.Now();
   deadline = ReadDeadline(*context_, arrival);
   environment.observer.OnReceived();
@@ -68,18 +83,17 @@ void InferCall::OnArrived(bool ok) {
   // The message first: an error of it or behind it carries its id.
   if (status.ok()) status = Read(message_, class_word.ok() ? *class_word : std::nullopt);
   if (status.ok()) status = class_word.status();
-  if (status.ok()) {
-    references_.fetch_add(1, std::memory_order_relaxed);  // the handle's
-    Submit(std::shared_ptr<server::InferRequest>(this, [](server::InferRequest* request) {
-      auto* const call = static_cast<InferCall*>(request);
-      call->OnHandleGone();
-      call->Unref();
-    }));
-  } else {
+  if (!status.ok()) {
     Finish(std::move(status));
     DropMessage();  // this thread alone has read it
+    return;
   }
-  Unref();
+  references_.fetch_add(1, std::memory_order_relaxed);  // the handle's
+  Submit(std::shared_ptr<server::InferRequest>(this, [](server::InferRequest* request) {
+    auto* const call = static_cast<InferCall*>(request);
+    call->OnHandleGone();
+    call->Unref();
+  }));
 }
 
 void InferCall::OnDone(bool /*ok*/) {

@@ -41,10 +41,15 @@ class InferCall final : public MessageRequest {
 
   void Deliver(const absl::Status& status, std::vector<grpc::Slice> response) override;
 
+  /// The rest of Arm, once the environment counts the call.
+  static void ArmBegun(CallEnvironment& environment, const std::shared_ptr<InferCallPool>& pool);
+
   void OnArrived(bool ok);
   void OnDone(bool ok);
   void OnWritten(bool ok);
 
+  /// Reads what arrived, and submits or answers it.
+  void Handle();
   /// One of the two events that end an RPC has come.
   void OnRpcEvent();
   void Unref();
