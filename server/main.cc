@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include "base/clock.h"
@@ -21,6 +20,7 @@
 #include "server/config.h"
 #include "server/execution/tuner.h"
 #include "server/rpc/health_check.h"
+#include "server/rpc/polling_engine.h"
 #include "server/server.h"
 
 namespace sluice::server {
@@ -42,16 +42,6 @@ void RaiseDescriptorLimit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
     Log(Severity::kWarning, "cannot raise the limit of open files", {{"limit", limit.rlim_cur}});
   }
-}
-
-/// gRPC aborts the process on a poll strategy it does not know, so it is refused here with a sentence.
-absl::Status CheckEnvironment() {
-  const char* strategy = std::getenv("GRPC_POLL_STRATEGY");
-  if (strategy == nullptr) return absl::OkStatus();
-  const absl::string_view value = strategy;
-  if (value == "epoll1" || value == "poll" || value == "all" || value.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("environment GRPC_POLL_STRATEGY: expected epoll1, poll or all, got '", value, "'"));
 }
 
 int Fail(const absl::Status& status, ExitCode code) {
@@ -118,7 +108,8 @@ int Run(int argc, char** argv) {
   if (flags->exit_now) return kExitOk;
   if (flags->health_probe.has_value()) return rpc::CheckHealth(*flags->health_probe) ? kExitOk : kExitFailed;
   if (!flags->tune_model.empty()) return Tune(flags->config, flags->tune_model);
-  if (const absl::Status status = CheckEnvironment(); !status.ok()) return Fail(status, kExitUsage);
+  const bool ports_apart = flags->config.listen.latency_port.has_value();
+  if (const absl::Status status = rpc::ChoosePollingEngine(ports_apart); !status.ok()) return Fail(status, kExitUsage);
   RaiseDescriptorLimit();
 
   // Blocked before any thread starts, so that every thread inherits it and only this one sees the signals.

@@ -3,6 +3,7 @@
 """Goal: TLS, restricted protocols, the latency port and the Unix socket work with existing clients, and neither a storm of
 connections nor clients that hang keep the server from being restarted. Method: tritonclient, the health check and plain
 sockets against real server processes."""
+import os
 import pathlib
 import signal
 import socket
@@ -156,6 +157,21 @@ class TransportTest(unittest.TestCase):
         self.assertTrue(healthcheck("--grpc-unix-socket", path))
         self.assertEqual(server.stop(), 0)
         self.assertFalse(path.exists())
+
+    def polled_in_one_set(self, server):
+        """Whether gRPC asks for events of all connections at once, by epoll."""
+        descriptors = pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir()
+        return any(os.readlink(path) == "anon_inode:[eventpoll]" for path in descriptors)
+
+    def test_the_latency_port_is_polled_apart(self):
+        """Else the bytes of a large body on the other port may be taken in by its I/O thread."""
+        self.assertTrue(self.polled_in_one_set(self.start()))
+        apart = self.start("--latency-port=0")
+        self.assertFalse(self.polled_in_one_set(apart))
+        self.assertEqual(infer(self.connect(apart.grpc)).as_numpy("target_label").shape[0], 1)
+        asked_for = self.start("--latency-port=0", environment=dict(os.environ, GRPC_POLL_STRATEGY="epoll1"))
+        self.assertTrue(self.polled_in_one_set(asked_for))
+        self.assertIn("bytes of either port may hold up the other", asked_for.log())
 
     def threads(self, server):
         return len(list(pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()))
