@@ -16,6 +16,7 @@ of a run of its own, so only when named:
   isolation    the promise: R99 and W cell by cell, the ladder of mechanisms, PyTorch beside them
   soak         many minutes of both classes: p99 and memory must not grow
   control      a latency model while another is loaded and unloaded in turns
+  uploads      a latency model while 64 clients upload large batch requests, on a port of its own and on theirs
   networks     ResNet-50 beside batches of ResNet-50 and BERT, time until ready, memory (needs the same)
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
@@ -98,13 +99,14 @@ STEPS = {
     "trap": (script("trap.py"), 90), "torch": (script("torch_peer.py"), 560),
     "networks": (script("networks.py"), 400), "isolation": (script("isolation.py"), 590),
     "soak": (script("soak.py"), 3600), "control": (script("control.py"), 240),
+    "uploads": (script("uploads.py"), 240),
 }
 # Minutes on its own, and packages that the others do not need.
-ONLY_WHEN_NAMED = ("torch", "networks", "isolation", "soak", "control")
+ONLY_WHEN_NAMED = ("torch", "networks", "isolation", "soak", "control", "uploads")
 # Suites run with this environment and no Python in between.
 BARE = ("conformance", "kernels", "memcheck", "racecheck")
 NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap", "isolation", "soak",
-               "control")
+               "control", "uploads")
 
 
 def show_machine(machine, programs):

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: The Sluice Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Step uploads: what a latency model's clients feel while others upload large batch requests as fast as they can.
+
+Three phases take turns: the latency stream alone, beside the uploads on a port of its own (--latency-port), and beside them
+on the port they use. R99 is the middle p99 of a kind of phase over the middle p99 alone (client times). With eight CPUs or
+more the server has half of them and the clients the rest.
+"""
+import json
+import os
+import statistics
+import subprocess
+
+import machine as machines
+
+R99_LIMIT = 2.0
+ROW_BYTES = 602112  # of model copy
+KINDS = ("alone", "own port", "shared port")
+
+
+def halves():
+    """(CPUs of the server, CPUs of the clients)"""
+    cpus = sorted(os.sched_getaffinity(0))
+    return (cpus[:len(cpus) // 2], cpus[len(cpus) // 2:]) if len(cpus) >= 8 else (cpus, cpus)
+
+
+class Uploads:
+    """A `sluice load` of its own that uploads until it is stopped."""
+
+    def __init__(self, machine, url, connections, rows, seconds):
+        self.log = machine.work / "uploads.json"
+        stream = f"name=uploads,class=batch,model=copy,concurrency={connections},batch={rows}"
+        command = ["load", "--url", url, "--phases", "batch-alone", "--phase-seconds", seconds, "--warmup-seconds", 0,
+                   "--drain-seconds", 60, "--connections", min(connections, 64), "--threads", 4, "--json", self.log,
+                   "--stream", stream]
+        self.process = subprocess.Popen([str(machine.program("sluice")), *map(str, command)], env=machine.environment,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def finish(self):
+        """Its stream's results."""
+        _, errors = self.process.communicate()
+        if self.process.returncode != 0:
+            raise RuntimeError(f"uploads: {errors[-2000:]}")
+        return json.loads(self.log.read_text())["phases"][0]["streams"][0]
+
+
+def main():
+    parser = machines.step_parser(__doc__)
+    parser.add_argument("--model", default="mlp24", help="the latency model (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=100, help="latency requests per second (default: %(default)s)")
+    parser.add_argument("--connections", type=int, default=64, help="that upload, a request on each (default: %(default)s)")
+    parser.add_argument("--megabytes", type=float, default=16, help="MiB of an upload (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of the three phases (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=6, help="measured time of a phase (default: %(default)s)")
+    arguments = parser.parse_args()
+    machine = machines.from_flags(arguments)
+    server_cpus, client_cpus = halves()
+    rows = max(1, int(arguments.megabytes * (1 << 20) / ROW_BYTES))
+    os.sched_setaffinity(0, server_cpus)  # what is started inherits it
+    server = machine.start_server("--latency-port", "0")
+    os.sched_setaffinity(0, client_cpus)
+    own = f"127.0.0.1:{server.ready['latency_port']}"
+    stream = [f"name=latency,class=latency,model={arguments.model},rate={arguments.rate}"]
+    parts, uploads = {kind: [] for kind in KINDS}, []
+
+    def phase(kind, seed):
+        url = own if kind == "own port" else server.grpc
+        beside = None
+        if kind != "alone":
+            beside = Uploads(machine, server.grpc, arguments.connections, rows, arguments.seconds + 3)
+        document = machine.load(url, stream, ["alone"], arguments.seconds, 2, "--seed", seed, timings=False)
+        parts[kind].append(document["phases"][0]["streams"][0])
+        if beside:
+            uploads.append(beside.finish())
+
+    try:
+        for seed in range(arguments.rounds):
+            for kind in KINDS:
+                phase(kind, seed)
+    finally:
+        code = server.stop()
+    p99 = {kind: statistics.median(part["latency"]["p99_ms"] for part in parts[kind]) for kind in KINDS}
+    errors = sum(sum(part["errors"].values()) for kind in KINDS for part in parts[kind])
+    lines = [(kind, sum(part["latency"]["n"] for part in parts[kind]),
+              f"{statistics.median(part['latency']['p50_ms'] for part in parts[kind]):.3f}", f"{p99[kind]:.3f}",
+              f"{max(part['latency']['max_ms'] for part in parts[kind]):.3f}", f"{p99[kind] / p99['alone']:.3f}") for kind in KINDS]
+    print(machines.table(("phase", "n", "p50 ms", "p99 ms", "max ms", "R99"), lines))
+    rate = statistics.median(part["rows_per_second"] for part in uploads) * ROW_BYTES / 1e9
+    refused = sum(sum(part["errors"].values()) for part in uploads)
+    print(f"uploads: {arguments.connections} connections, {rows * ROW_BYTES / (1 << 20):.1f} MiB a request, {rate:.2f} GB/s, "
+          f"{refused} refused; CPUs of the server {len(server_cpus)}, of the clients {len(client_cpus)}"
+          f"{'' if server_cpus != client_cpus else ', the same'}")
+    ratio = p99["own port"] / p99["alone"]
+    passed = errors == 0 and ratio <= R99_LIMIT and code == 0
+    machines.finish(machine, "uploads", passed, f"R99 on a port of its own {ratio:.3f} (limit {R99_LIMIT}), on the shared one "
+                    f"{p99['shared port'] / p99['alone']:.3f}, {errors} errors", {"phases": parts, "uploads": uploads})
+
+
+if __name__ == "__main__":
+    main()
