@@ -12,11 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wakeup.h"
 #include "server/metrics/exposition.h"
@@ -29,6 +31,8 @@ struct Answer {
   std::string content_type;
   std::string body;
 };
+
+constexpr absl::Duration kLastAnswers = absl::Seconds(2);  ///< For answers under way when the server is stopped.
 
 absl::string_view ReasonPhrase(int status) {
   switch (status) {
@@ -55,20 +59,55 @@ void Write(mg_connection* connection, const Answer& answer, bool with_body) {
   if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
 }
 
-/// One path of the server: the same answer for GET, and for HEAD without its body.
-class PathHandler final : public CivetHandler {
+/// Counts answers that are being made and written. Any thread.
+class UnderWay {
  public:
-  explicit PathHandler(absl::AnyInvocable<Answer() const> answer) : answer_(std::move(answer)) {}
-  bool handleGet(CivetServer*, mg_connection* connection) override {
-    Write(connection, answer_(), true);
-    return true;
-  }
-  bool handleHead(CivetServer*, mg_connection* connection) override {
-    Write(connection, answer_(), false);
-    return true;
+  /// One of them, while it lives.
+  class One {
+   public:
+    explicit One(UnderWay& all) : all_(all) {
+      MutexLock lock(all_.mutex_);
+      ++all_.count_;
+    }
+    ~One() {
+      MutexLock lock(all_.mutex_);
+      if (--all_.count_ == 0) all_.none_.NotifyAll();
+    }
+    One(const One&) = delete;
+    One& operator=(const One&) = delete;
+
+   private:
+    UnderWay& all_;
+  };
+
+  void WaitUntilNone(Time end) {
+    MutexLock lock(mutex_);
+    while (count_ > 0 && none_.WaitUntil(mutex_, end)) {
+    }
   }
 
  private:
+  Mutex mutex_;
+  CondVar none_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+/// One path of the server: the same answer for GET, and for HEAD without its body.
+class PathHandler final : public CivetHandler {
+ public:
+  PathHandler(UnderWay& under_way, absl::AnyInvocable<Answer() const> answer)
+      : under_way_(under_way), answer_(std::move(answer)) {}
+  bool handleGet(CivetServer*, mg_connection* connection) override { return Answered(connection, true); }
+  bool handleHead(CivetServer*, mg_connection* connection) override { return Answered(connection, false); }
+
+ private:
+  bool Answered(mg_connection* connection, bool with_body) {
+    const UnderWay::One one(under_way_);
+    Write(connection, answer_(), with_body);
+    return true;
+  }
+
+  UnderWay& under_way_;
   const absl::AnyInvocable<Answer() const> answer_;
 };
 
@@ -100,8 +139,10 @@ std::string Parameter(absl::string_view query, const char* name) {
 /// A path that takes a query and answers with JSON: GET only.
 class QueryHandler final : public CivetHandler {
  public:
-  explicit QueryHandler(absl::AnyInvocable<Document(absl::string_view query) const> ask) : ask_(std::move(ask)) {}
+  QueryHandler(UnderWay& under_way, absl::AnyInvocable<Document(absl::string_view query) const> ask)
+      : under_way_(under_way), ask_(std::move(ask)) {}
   bool handleGet(CivetServer*, mg_connection* connection) override {
+    const UnderWay::One one(under_way_);
     const char* const query = mg_get_request_info(connection)->query_string;
     Document document = ask_(query == nullptr ? absl::string_view() : query);
     if (document.ok()) {
@@ -114,11 +155,12 @@ class QueryHandler final : public CivetHandler {
   }
 
  private:
+  UnderWay& under_way_;
   const absl::AnyInvocable<Document(absl::string_view query) const> ask_;
 };
 
-QueryHandler TraceHandler(const TraceSource& source) {
-  return QueryHandler([&source](absl::string_view query) -> Document {
+QueryHandler TraceHandler(UnderWay& under_way, const TraceSource& source) {
+  return QueryHandler(under_way, [&source](absl::string_view query) -> Document {
     double seconds = 0;
     if (!absl::SimpleAtod(Parameter(query, "seconds"), &seconds) || !(seconds > 0 && seconds < 1e6)) {
       return absl::InvalidArgumentError("expected /trace?seconds=S with a number of seconds");
@@ -127,8 +169,8 @@ QueryHandler TraceHandler(const TraceSource& source) {
   });
 }
 
-QueryHandler InspectHandler(const InspectSource& source) {
-  return QueryHandler([&source](absl::string_view query) -> Document {
+QueryHandler InspectHandler(UnderWay& under_way, const InspectSource& source) {
+  return QueryHandler(under_way, [&source](absl::string_view query) -> Document {
     const std::string model = Parameter(query, "model");
     if (model.empty()) {
       return absl::InvalidArgumentError("expected /inspect?model=NAME, or /inspect?model=NAME&version=V");
@@ -137,8 +179,9 @@ QueryHandler InspectHandler(const InspectSource& source) {
   });
 }
 
-PathHandler ProbeHandler(const absl::AnyInvocable<bool() const>& probe, std::string yes, std::string no) {
-  return PathHandler([&probe, yes = std::move(yes), no = std::move(no)] {
+PathHandler ProbeHandler(UnderWay& under_way, const absl::AnyInvocable<bool() const>& probe, std::string yes,
+                         std::string no) {
+  return PathHandler(under_way, [&probe, yes = std::move(yes), no = std::move(no)] {
     return probe() ? Answer{200, "text/plain", yes} : Answer{503, "text/plain", no};
   });
 }
@@ -163,13 +206,14 @@ class CivetMetricsServer final : public MetricsServer {
       : probes_(std::move(probes)),
         trace_(std::move(trace)),
         inspect_(std::move(inspect)),
-        metrics_handler_([&metrics] {
-          return Answer{200, kExpositionContentType, ToText(metrics.Collect())};
-        }),
-        live_handler_(ProbeHandler(probes_.live, "ok\n", "not alive\n")),
-        ready_handler_(ProbeHandler(probes_.ready, "ready\n", "not ready\n")),
-        trace_handler_(TraceHandler(trace_)),
-        inspect_handler_(InspectHandler(inspect_)) {}
+        metrics_handler_(under_way_,
+                         [&metrics] {
+                           return Answer{200, kExpositionContentType, ToText(metrics.Collect())};
+                         }),
+        live_handler_(ProbeHandler(under_way_, probes_.live, "ok\n", "not alive\n")),
+        ready_handler_(ProbeHandler(under_way_, probes_.ready, "ready\n", "not ready\n")),
+        trace_handler_(TraceHandler(under_way_, trace_)),
+        inspect_handler_(InspectHandler(under_way_, inspect_)) {}
   ~CivetMetricsServer() override { Stop(); }
 
   absl::Status Listen(const MetricsServerOptions& options) {
@@ -198,6 +242,8 @@ class CivetMetricsServer final : public MetricsServer {
   int port() const override { return port_; }
   void Stop() override {
     if (server_ == nullptr) return;
+    // The library writes nothing more once it stops: an answer under way, such as the last trace, would be lost.
+    under_way_.WaitUntilNone(MonotonicClock().Now() + kLastAnswers);
     // The library's accepting thread looks at its stop flag every 2 s, or when somebody connects: so somebody does,
     // until it has stopped. Draining a server, and every test that starts one, would take that much longer.
     Wakeup stopped;
@@ -211,6 +257,7 @@ class CivetMetricsServer final : public MetricsServer {
   }
 
  private:
+  UnderWay under_way_;
   const HealthProbes probes_;
   const TraceSource trace_;
   const InspectSource inspect_;

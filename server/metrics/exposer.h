@@ -39,7 +39,7 @@ using InspectSource = absl::AnyInvocable<absl::StatusOr<std::string>(const std::
 /// is a source (200 with JSON, 400 without a name or with a wrong version, 404 for an unknown model, 503 while it is
 /// not ready). Purpose: scrape, probes, traces and models on one port. Bounds: four threads, so that neither a slow
 /// client nor a trace starves the probes; a connection may take 10 s to send its request. Ownership: `metrics` must
-/// outlive it. Threads: the library's own; Stop waits for requests being answered. Errors: only at start.
+/// outlive it. Threads: the library's own. Errors: only at start.
 class MetricsServer {
  public:
   /// INVALID_ARGUMENT for a port out of range; FAILED_PRECONDITION naming address and port when they cannot be listened
@@ -51,7 +51,7 @@ class MetricsServer {
   virtual ~MetricsServer() = default;
   /// The port listened on.
   virtual int port() const = 0;
-  /// Stops listening. Idempotent; also done by the destructor.
+  /// Stops listening, after waiting up to 2 s for the answers under way. Idempotent; also done by the destructor.
   virtual void Stop() = 0;
 };
 

@@ -182,7 +182,7 @@ TEST_F(TraceTest, JsonSummaryAndShutdownEndsARecording) {
   server_->Shutdown(absl::Seconds(5));
   tracer.Join();
   std::cout.rdbuf(old);
-  EXPECT_EQ(exit_code, client::kExitOk);
+  ASSERT_EQ(exit_code, client::kExitOk) << printed.str();
   const json summary = json::parse(printed.str(), nullptr, false);
   ASSERT_TRUE(summary.is_object()) << printed.str();
   EXPECT_EQ(summary["lost"], 0);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "base/wakeup.h"
 
@@ -187,6 +188,27 @@ TEST_F(ExposerTest, APortInUseIsAnErrorThatNamesIt) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("127.0.0.1:", server->port())));
   StartOn(70000, &status);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ExposerTest, AnAnswerUnderWayIsWrittenBeforeItStops) {
+  // Goal: the document of a trace that ends because the server does reaches its client. Method: stopped while the
+  // source is in the middle of it; the document is longer than the socket's buffers take at once.
+  const std::string document(size_t{16} << 20, 'x');
+  Wakeup asked;
+  auto server = MetricsServer::Start({.address = "127.0.0.1", .port = 0}, metrics_,
+                                     {[] { return true; }, [] { return true; }}, [&](absl::Duration) {
+                                       asked.Notify();
+                                       return document;
+                                     });
+  ASSERT_TRUE(server.ok());
+  const int port = (*server)->port();
+  std::string answer;
+  Thread client("client", [&] { answer = Ask(port, "GET", "/trace?seconds=1"); });
+  ASSERT_TRUE(asked.WaitUntil(MonotonicClock().Now() + absl::Seconds(60)));
+  (*server)->Stop();
+  client.Join();
+  EXPECT_THAT(answer.substr(0, 20), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_EQ(answer.size(), answer.find("\r\n\r\n") + 4 + document.size());
 }
 
 TEST_F(ExposerTest, StopFreesThePortAndMayBeRepeated) {
