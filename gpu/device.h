@@ -99,6 +99,7 @@ struct DeviceInfo {
   Backend backend = Backend::kHost;
   std::string name;             ///< As in flags and metric labels: "host:0", "cuda:1".
   std::string description;      ///< Product name, driver and runtime versions.
+  std::string uuid;             ///< Of a GPU, as NVML writes it: "GPU-" and 36 characters. Empty on the host.
   bool unified_memory = false;  ///< Pinned memory is the device's memory: slots use one buffer and copies do nothing.
   size_t total_bytes = 0;
 };

@@ -125,6 +125,11 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   }
   SLUICE_RETURN_IF_ERROR(ValidateListen(config.listen, config.grpc_port, config.metrics_port));
   SLUICE_RETURN_IF_ERROR(InRange("host-threads", config.host_threads, 0, 256));
+  SLUICE_RETURN_IF_ERROR(
+      InRange("metrics-interval-ms", absl::ToDoubleMilliseconds(config.gpu_metrics.interval), 100, kLongestWaitMs));
+  if (config.gpu_metrics.nvml_library.empty()) {
+    return absl::InvalidArgumentError("--nvml-library: expected a library's name or path, got nothing");
+  }
   SLUICE_RETURN_IF_ERROR(InRange("io-threads", config.io_threads, 1, 4));
   SLUICE_RETURN_IF_ERROR(InRange("request-threads", config.request_threads, 2, 8));
   SLUICE_RETURN_IF_ERROR(InRange("latency-threads", config.latency_threads, 2, 8));
@@ -182,6 +187,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double latency_response_wait_ms = absl::ToDoubleMilliseconds(config.latency_response_wait);
   double slot_wait_ms = absl::ToDoubleMilliseconds(config.slot_wait);
   std::string model_control_mode = "none";
+  double metrics_interval_ms = absl::ToDoubleMilliseconds(config.gpu_metrics.interval);
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -204,6 +210,10 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
   app.add_option(
       "--tuning-cache", config.tuning_cache,
+  app.add_option("--allow-gpu-metrics", config.gpu_metrics.enabled,
+                 "Metrics of the CUDA devices' memory, power and use, from NVML");
+  app.add_option("--metrics-interval-ms", metrics_interval_ms, "How often NVML is asked for them, at least 100");
+  app.add_option("--nvml-library", config.gpu_metrics.nvml_library, "Name or path of NVML, which the driver brings");
       "Folder of what `sluice tune` found for this machine's GPUs; without it kernels are tried at each load");
   app.add_option("--host-threads", config.host_threads, "Compute threads of a host device; 0: CPUs less one");
   app.add_option("--strict-readiness", config.strict_readiness,
@@ -292,6 +302,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   if (healthcheck->parsed()) {
     parsed.health_probe = probe;
     return parsed;
+  config.gpu_metrics.interval = absl::Milliseconds(metrics_interval_ms);
   }
   SLUICE_RETURN_IF_ERROR(ValidateConfig(config));
   return parsed;

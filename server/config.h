@@ -21,6 +21,13 @@ enum class ModelControlMode : uint8_t {
   kExplicit,  ///< Clients, by RepositoryModelLoad and RepositoryModelUnload; at start those of `load_models`.
 };
 
+/// Where metrics of GPUs come from.
+struct GpuMetricsConfig {
+  bool enabled = true;  ///< With a CUDA device; the host has none.
+  absl::Duration interval = absl::Seconds(1);
+  std::string nvml_library = "libnvidia-ml.so.1";  ///< As dlopen takes it.
+};
+
 /// Everything that can be set, with its default. Every bound of the server is here.
 struct ServerConfig {
   std::string model_repository;
@@ -31,6 +38,7 @@ struct ServerConfig {
   int metrics_port = 8002;
   ListenConfig listen;
   std::string devices = "auto";
+  GpuMetricsConfig gpu_metrics;
   std::string cuda_module;   ///< Path of the CUDA module; empty: where it is installed.
   std::string tuning_cache;  ///< Folder of `sluice tune`'s files; empty: kernels are tried at each load.
   int host_threads = 0;      ///< 0: one less than the CPUs this process may use, at least 1.

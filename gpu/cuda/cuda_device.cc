@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -49,6 +50,13 @@ absl::Status NeverRecorded() { return absl::FailedPreconditionError("the event w
 
 std::string VersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
+/// As NVML and nvidia-smi write it.
+std::string UuidText(const cudaUUID_t& uuid) {
+  const std::string hex = absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
+  const auto part = [&hex](size_t first, size_t count) { return absl::string_view(hex).substr(first, count); };
+  return absl::StrCat("GPU-", part(0, 8), "-", part(8, 4), "-", part(12, 4), "-", part(16, 4), "-", part(20, 12));
+}
+
 /// Which device this is; the first calls to CUDA, so the place where a missing driver or device shows.
 absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   SLUICE_ASSIGN_OR_RETURN(const int count, CudaDevice::Count());
@@ -72,6 +80,7 @@ absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   info.name = absl::StrCat("cuda:", ordinal);
   info.description = absl::StrCat(properties.name, ", compute capability ", properties.major, ".", properties.minor,
                                   ", driver for CUDA ", VersionText(driver), ", runtime ", VersionText(runtime));
+  info.uuid = UuidText(properties.uuid);
   info.unified_memory = false;
   info.total_bytes = properties.totalGlobalMem;
   return info;
@@ -140,7 +149,8 @@ absl::Status CudaDevice::CheckPriorities() {
 
 absl::Status CudaDevice::Note(absl::Status status) {
   if (MeansDeviceLost(status) && !lost_.exchange(true, std::memory_order_acq_rel)) {
-    Log(Severity::kError, "CUDA device lost", {{"device", info_.name}, {"error", status.ToString()}});
+    Log(Severity::kError, "CUDA device lost",
+        {{"device", info_.name}, {"uuid", info_.uuid}, {"error", status.ToString()}});
   }
   return status;
 }

@@ -65,17 +65,23 @@ absl::Status Serving::StartDevices(DeviceMaker make) {
                                                              static_cast<size_t>(config_.response_pool_bytes)));
   responses_ = ResponsePool::Create({.limit_bytes = static_cast<size_t>(config_.response_pool_bytes),
                                      .reserved_share = config_.response_reserved_share});
+  std::vector<WatchedGpu> gpus;
   for (size_t i = 0; i < specs_.size(); ++i) {
     SLUICE_ASSIGN_OR_RETURN(auto device, make(specs_[i], config_, clock_, *host_memory_));
     Log(Severity::kInfo, "device",
         {{"name", device->info().name},
          {"description", device->info().description},
+         {"uuid", device->info().uuid},
          {"memory", device->memory().ToString()}});
     LogTuning(device->kernels().tuning());
+    if (!device->info().uuid.empty()) gpus.push_back({.device = device->info().name, .uuid = device->info().uuid});
     SLUICE_ASSIGN_OR_RETURN(
         auto lanes, DeviceLanes::Create(std::move(device), i, config_, clock_, metrics_, *expiry_, responses_, spin_));
     traces_.AddDevice(lanes->device().info().name, lanes->timeline());
     devices_.push_back(std::move(lanes));
+  }
+  if (config_.gpu_metrics.enabled && !gpus.empty()) {
+    gpus_ = std::make_unique<GpuMonitor>(std::move(gpus), config_.gpu_metrics, clock_);
   }
   return absl::OkStatus();
 }
@@ -174,6 +180,7 @@ absl::StatusOr<std::string> Serving::Inspect(const std::string& name, const std:
 std::vector<metrics::ReadingSample> Serving::Read() {
   std::vector<metrics::ReadingSample> samples;
   for (const auto& lanes : devices_) lanes->Read(samples);
+  if (gpus_ != nullptr) gpus_->Read(samples);
   const gpu::MemoryUse pinned = host_memory_->use();
   for (const gpu::MemoryKind kind : gpu::kMemoryKinds) {
     samples.push_back({metrics::Reading::kPinnedMemoryBytes,
@@ -218,6 +225,7 @@ void Serving::Stop() {
   if (models_ != nullptr) models_->Stop();
   for (const auto& lanes : devices_) lanes->Stop();
   expiry_->Stop();
+  if (gpus_ != nullptr) gpus_->Stop();  // last: NVML may hang, and everything else is over by then
 }
 
 }  // namespace sluice::server

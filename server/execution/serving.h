@@ -18,6 +18,7 @@
 #include "server/config.h"
 #include "server/execution/device_lanes.h"
 #include "server/execution/devices.h"
+#include "server/execution/gpu_monitor.h"
 #include "server/execution/model_control.h"
 #include "server/execution/trace_recorder.h"
 #include "server/infer_request.h"
@@ -113,6 +114,7 @@ class Serving final : public InferenceBackend {
   std::vector<std::unique_ptr<DeviceLanes>> devices_;
   std::unique_ptr<ModelControl> models_;  ///< What is on the devices; after them.
   TraceRecorder traces_;                  ///< Of the devices' timelines.
+  std::unique_ptr<GpuMonitor> gpus_;      ///< Null where no device is a GPU.
   metrics::SourceRegistration readings_;  // last: nothing reads what is being destroyed
 };
 

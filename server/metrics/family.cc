@@ -123,6 +123,26 @@ constexpr std::array<ReadingFacts, kReadingCount> kReadings = {{
      "Requests given up because there was no response memory in time.",
      FamilyType::kCounter,
      {"class", ""}},
+    // Triton's names.
+    {"nv_gpu_utilization",
+     "Share of the driver's last sample period in which a kernel ran, 0 to 1.",
+     FamilyType::kGauge,
+     {"gpu_uuid", ""}},
+    {"nv_gpu_memory_total_bytes", "Memory of the GPU.", FamilyType::kGauge, {"gpu_uuid", ""}},
+    {"nv_gpu_memory_used_bytes",
+     "Memory of the GPU that is in use, by any process or the driver.",
+     FamilyType::kGauge,
+     {"gpu_uuid", ""}},
+    {"nv_gpu_power_usage", "Power the GPU draws, watts.", FamilyType::kGauge, {"gpu_uuid", ""}},
+    {"nv_gpu_power_limit", "Power the GPU may draw, watts.", FamilyType::kGauge, {"gpu_uuid", ""}},
+    {"nv_energy_consumption",
+     "Energy the GPU took since its driver was loaded, joules.",
+     FamilyType::kCounter,
+     {"gpu_uuid", ""}},
+    {"sluice_gpu_failed_reads_total",
+     "Times the driver was asked for a GPU's use and answered with an error.",
+     FamilyType::kCounter,
+     {"device", ""}},
 }};
 
 constexpr size_t kMaxLabelBytes = 128;

@@ -70,8 +70,15 @@ enum class Reading : uint8_t {
   kResponsePoolKeptBytes,   ///< none
   kResponsePoolWaits,       ///< class
   kResponsePoolTimeouts,    ///< class
+  kGpuUtilization,          ///< gpu_uuid, as the next five, and no other: perf_analyzer reads nothing else
+  kGpuMemoryTotalBytes,
+  kGpuMemoryUsedBytes,
+  kGpuPowerUsage,
+  kGpuPowerLimit,
+  kGpuEnergyConsumption,
+  kGpuFailedReads,  ///< device
 };
-inline constexpr size_t kReadingCount = 36;
+inline constexpr size_t kReadingCount = 43;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {
@@ -90,6 +97,8 @@ struct ReadingFacts {
   absl::string_view labels[kMostReadingLabels];  ///< In order; those not used are empty.
 };
 const ReadingFacts& FactsOf(Reading reading);
+/// What its family is called.
+inline absl::string_view NameOf(Reading reading) { return FactsOf(reading).name; }
 
 /// `value` as a label value: valid UTF-8 (each byte that is not is replaced by U+FFFD), without control characters, cut
 /// to 128 bytes at a character. Prometheus refuses a whole scrape for one bad byte.

@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/integration/server_fixture.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/integration/tiny_models.h"
+#include "tests/support/http_get.h"
 
 namespace sluice::testing {
 namespace {
@@ -25,25 +23,6 @@ constexpr char kDoubleConfig[] = "max_batch_size: 8\n";
 constexpr char kChainConfig[] =
     "max_batch_size: 4096\n"
     "parameters { key: \"sluice.buckets\" value { string_value: \"8\" } }\n";
-
-/// GET over a plain socket: the tests need no HTTP library.
-std::string HttpGet(int port, const std::string& path) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    if (write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
-      char buffer[65536];
-      for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) answer.append(buffer, static_cast<size_t>(n));
-    }
-  }
-  close(fd);
-  return answer;
-}
 
 }  // namespace
 

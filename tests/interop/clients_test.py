@@ -272,6 +272,7 @@ class ClientsTest(unittest.TestCase):
         for name in ("sluice_request_duration_seconds_bucket", "sluice_stage_duration_seconds_bucket",
                      "sluice_requests_total", "nv_inference_request_success", "sluice_build_info"):
             self.assertIn("\n" + name + "{", text)
+        self.assertNotIn("nv_gpu_", text)  # the host device is no GPU
         self.assertEqual(urllib.request.urlopen(self.server.metrics + "/readyz", timeout=10).status, 200)
 
 

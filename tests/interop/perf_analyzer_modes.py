@@ -5,7 +5,8 @@
 
 Goal: the tool that people measure other servers with measures this one, unchanged. Method: each mode for a second or two,
 with the demo repository; a mode passes when the tool exits with 0, its requests were answered, and, for two processes of
-different priority at once, the server counted both classes. Its figures are printed, not judged.
+different priority at once, the server counted both classes; the tool's collector of metrics must read each metric of GPUs
+that the server exports (none without a GPU). Its figures are printed, not judged.
 scripts/fetch_perf_analyzer.sh fetches the tool; scripts/long.sh perf_analyzer does both.
 exit codes: 0 every mode passed, 1 one did not, 2 usage
 """
@@ -35,13 +36,26 @@ MODES = {
 }
 SHORT = ["--measurement-interval=1000", "--stability-percentage=999", "--max-trials=4"]
 SECONDS = 120
+GPU_METRICS = {"nv_gpu_utilization", "nv_gpu_power_usage", "nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"}
+
+
+def scrape(server):
+    return urllib.request.urlopen(f"{server.metrics}/metrics").read().decode()
+
+
+def check_collected(server, output):
+    """Why the tool did not collect what the server exports; None if it did. It warns once of each metric it did not find."""
+    exported = {name for name in GPU_METRICS if f"\n{name}{{" in scrape(server)}
+    missed = set(re.findall(r"Unable to parse '(\w+)' metric", output))
+    if missed == GPU_METRICS - exported:
+        return None
+    return f"the server exports {sorted(exported)}, the tool missed {sorted(missed)}"
 
 
 def count_by_class(server, model):
     """Answered requests of each class, from the metrics port."""
-    text = urllib.request.urlopen(f"{server.metrics}/metrics").read().decode()
     counts = {}
-    for line in text.splitlines():
+    for line in scrape(server).splitlines():
         found = re.match(r'sluice_requests_total\{(.*)\} (\S+)', line)
         if found and f'model="{model}"' in found[1] and 'code="OK"' in found[1]:
             name = re.search(r'class="(\w+)"', found[1])[1]
@@ -100,6 +114,8 @@ def main():
             answered = {key: int(after[key] - before.get(key, 0)) for key in after if after[key] > before.get(key, 0)}
             if why is None and len(processes) == 2 and not {"latency", "batch"} <= answered.keys():
                 why = f"the server answered {answered}, not both classes"
+            if why is None and "--collect-metrics" in processes[0]:
+                why = check_collected(server, outputs[0])
             if why is not None:
                 failed += 1
                 print(*(output[-2000:] for output in outputs), sep="\n", file=sys.stderr)

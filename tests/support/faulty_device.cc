@@ -13,9 +13,15 @@ namespace {
 
 absl::Status LostError() { return absl::UnavailableError("device lost (by plan)"); }
 
+DeviceInfo WithUuid(DeviceInfo info, const std::string& uuid) {
+  if (!uuid.empty()) info.uuid = uuid;
+  return info;
+}
+
 }  // namespace
 
-FaultyDevice::FaultyDevice(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
+FaultyDevice::FaultyDevice(std::unique_ptr<Device> inner, const std::string& uuid)
+    : inner_(std::move(inner)), info_(WithUuid(inner_->info(), uuid)) {}
 
 FaultyDevice::~FaultyDevice() {
   if (const int live = live_object_count(); live > 0) {

@@ -54,7 +54,8 @@ inline constexpr int kDeviceMethodCount = static_cast<int>(DeviceMethod::kDestro
 /// call but Destroy once lost.
 class FaultyDevice final : public Device {
  public:
-  explicit FaultyDevice(std::unique_ptr<Device> inner);
+  /// With a `uuid` the device says that it is that GPU.
+  explicit FaultyDevice(std::unique_ptr<Device> inner, const std::string& uuid = {});
   ~FaultyDevice() override;
 
   /// The `k`-th counted call from now on (1 is the next), of `method` or of any, returns `status`, once.
@@ -84,7 +85,7 @@ class FaultyDevice final : public Device {
   /// Streams, events, graphs and buffers that exist.
   int live_object_count() const;
 
-  const DeviceInfo& info() const override { return inner_->info(); }
+  const DeviceInfo& info() const override { return info_; }
   bool lost() const override { return lost_.load(std::memory_order_acquire) || inner_->lost(); }
   KernelLibrary& kernels() override { return inner_->kernels(); }
   MemoryBudget& memory() override { return inner_->memory(); }
@@ -145,6 +146,7 @@ class FaultyDevice final : public Device {
   absl::Status Drop(Owners<View>& owners, const void* key, View view) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::unique_ptr<Device> inner_;
+  const DeviceInfo info_;
   std::atomic<bool> lost_ = false;  ///< Set under the mutex.
 
   mutable Mutex mutex_;

@@ -2,12 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics/exposer.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -18,6 +14,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "base/wakeup.h"
+#include "tests/support/http_get.h"
 
 namespace sluice::metrics {
 namespace {
@@ -28,25 +25,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-/// The whole answer to one HTTP request on loopback; empty when nothing listens.
 std::string Ask(int port, const std::string& method, const std::string& path) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request = absl::StrCat(
-        method, " ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-    char buffer[4096];
-    for (ssize_t got = read(fd, buffer, sizeof(buffer)); got > 0; got = read(fd, buffer, sizeof(buffer))) {
-      answer.append(buffer, static_cast<size_t>(got));
-    }
-  }
-  close(fd);
-  return answer;
+  return sluice::testing::HttpGet(port, path, method);
 }
 
 class ExposerTest : public ::testing::Test {
