@@ -54,18 +54,29 @@ class OnnxModel final : public Model {
   const Signature signature_;
 };
 
-absl::StatusOr<std::unique_ptr<Model>> Load(const std::string& path) {
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<OnnxFile> file, ReadOnnxFile(path));
-  SLUICE_ASSIGN_OR_RETURN(Graph graph, BuildGraph(*file));
-  return std::make_unique<OnnxModel>(std::move(file), std::move(graph));
+absl::StatusOr<std::unique_ptr<Model>> Build(absl::StatusOr<std::unique_ptr<OnnxFile>> file) {
+  SLUICE_RETURN_IF_ERROR(file.status());
+  SLUICE_ASSIGN_OR_RETURN(Graph graph, BuildGraph(**file));
+  return std::make_unique<OnnxModel>(*std::move(file), std::move(graph));
+}
+
+/// With the file's name in the error.
+absl::StatusOr<std::unique_ptr<Model>> BuildNamed(absl::StatusOr<std::unique_ptr<OnnxFile>> file,
+                                                  const std::string& path) {
+  auto model = Build(std::move(file));
+  if (model.ok()) return model;
+  return absl::Status(model.status().code(), absl::StrCat(path, ": ", model.status().message()));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> LoadOnnxModel(const std::string& path) {
-  auto model = Load(path);
-  if (model.ok()) return model;
-  return absl::Status(model.status().code(), absl::StrCat(path, ": ", model.status().message()));
+  return BuildNamed(ReadOnnxFile(path), path);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadOnnxModel(std::shared_ptr<const FilesInMemory> files,
+                                                     const std::string& path) {
+  return BuildNamed(ReadOnnxFile(std::move(files), path), path);
 }
 
 }  // namespace sluice::model

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -127,5 +128,13 @@ class Model {
 /// Reads and checks `path` (external data beside it). INVALID_ARGUMENT with the byte offset or field for a file that is
 /// not well-formed ONNX; UNIMPLEMENTED naming node, operator and reason for what Sluice does not run; NOT_FOUND.
 absl::StatusOr<std::unique_ptr<Model>> LoadOnnxModel(const std::string& path);
+
+/// Bytes by path, in place of files on disk.
+using FilesInMemory = std::map<std::string, std::string>;
+
+/// The same for the file `path` of `files`, which has a folder, as in "1/model.onnx"; external data is looked for among
+/// them too and never on disk. The model shares them: its constants point into them.
+absl::StatusOr<std::unique_ptr<Model>> LoadOnnxModel(std::shared_ptr<const FilesInMemory> files,
+                                                     const std::string& path);
 
 }  // namespace sluice::model

@@ -3,6 +3,7 @@
 #include "model/onnx_reader.h"
 
 #include <filesystem>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -364,8 +365,10 @@ class OnnxParser {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<OnnxFile>> ParseOnnx(ByteSpan bytes, const std::string& directory) {
+absl::StatusOr<std::unique_ptr<OnnxFile>> ParseOnnx(ByteSpan bytes, const std::string& directory,
+                                                    std::shared_ptr<const FilesInMemory> given) {
   auto file = std::make_unique<OnnxFile>();
+  file->given = std::move(given);
   SLUICE_RETURN_IF_ERROR(OnnxParser(directory, *file).ParseModel(bytes));
   return file;
 }
@@ -377,6 +380,14 @@ absl::StatusOr<std::unique_ptr<OnnxFile>> ReadOnnxFile(const std::string& path) 
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<OnnxFile> file, ParseOnnx(mapping.bytes(), directory));
   file->mapping.emplace(std::move(mapping));
   return file;
+}
+
+absl::StatusOr<std::unique_ptr<OnnxFile>> ReadOnnxFile(std::shared_ptr<const FilesInMemory> given,
+                                                       const std::string& path) {
+  const auto found = given->find(path);
+  if (found == given->end()) return absl::NotFoundError("there is no such file");
+  const ByteSpan bytes = std::as_bytes(std::span(found->second));
+  return ParseOnnx(bytes, std::filesystem::path(path).parent_path().string(), std::move(given));
 }
 
 }  // namespace sluice::model

@@ -48,6 +48,7 @@ struct OnnxFile {
   std::vector<OnnxValueInfo> inputs;
   std::vector<OnnxValueInfo> outputs;
   // Where bytes live.
+  std::shared_ptr<const FilesInMemory> given;  ///< Null: on disk, and mapped.
   std::optional<MappedFile> mapping;
   std::map<std::string, MappedFile> external;  ///< By location.
   std::deque<std::vector<std::byte>> owned;    ///< Tensors whose numbers were stored in typed fields.
@@ -64,13 +65,18 @@ inline constexpr size_t kMaxNameBytes = 4'096;
 inline constexpr size_t kMaxRank = 8;
 inline constexpr int64_t kMaxElements = int64_t{1} << 40;
 
-/// Parses `bytes`, which must outlive the result; external data is looked for in `directory` (refused when empty).
+/// Parses `bytes`, which must outlive the result; external data is looked for in `directory` (refused when empty), of
+/// `given` if there are any, else on disk.
 /// INVALID_ARGUMENT with byte offset and field for a malformed file; UNIMPLEMENTED naming the node for subgraphs,
 /// functions, sparse tensors and element types that Sluice does not know.
-absl::StatusOr<std::unique_ptr<OnnxFile>> ParseOnnx(ByteSpan bytes, const std::string& directory);
+absl::StatusOr<std::unique_ptr<OnnxFile>> ParseOnnx(ByteSpan bytes, const std::string& directory,
+                                                    std::shared_ptr<const FilesInMemory> given = nullptr);
 
 /// Maps `path` and parses it; external data is looked for beside it. NOT_FOUND when there is no such file.
 absl::StatusOr<std::unique_ptr<OnnxFile>> ReadOnnxFile(const std::string& path);
+/// The same among `given`.
+absl::StatusOr<std::unique_ptr<OnnxFile>> ReadOnnxFile(std::shared_ptr<const FilesInMemory> given,
+                                                       const std::string& path);
 
 /// Elements of a tensor with these dimensions; INVALID_ARGUMENT when one is negative or the product exceeds
 /// kMaxElements.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -148,27 +149,57 @@ absl::StatusOr<std::vector<std::byte>> TypedBytes(const RawTensor& raw, size_t o
                    absl::StrCat("its values are in a field that does not belong to ", WireName(raw.tensor.type)));
 }
 
-/// Finds `location` below `directory`. It must be relative, must not climb, and links must not lead out.
-absl::StatusOr<std::string> ResolveExternal(const std::string& directory, const std::string& location) {
-  namespace fs = std::filesystem;
-  const auto refuse = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat("external data '", location, "': ", why));
-  };
-  if (directory.empty()) return refuse("not allowed here");
-  if (location.empty()) return refuse("no location");
+namespace fs = std::filesystem;
+
+absl::Status RefuseLocation(const std::string& location, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("external data '", location, "': ", why));
+}
+
+absl::Status NoSuchData(const std::string& location) {
+  return absl::NotFoundError(absl::StrCat("external data '", location, "': no such file beside the model"));
+}
+
+/// It must be relative and must not climb.
+absl::Status CheckLocation(const std::string& directory, const std::string& location) {
+  if (directory.empty()) return RefuseLocation(location, "not allowed here");
+  if (location.empty()) return RefuseLocation(location, "no location");
   const fs::path relative(location);
-  if (relative.is_absolute()) return refuse("the path is absolute");
+  if (relative.is_absolute()) return RefuseLocation(location, "the path is absolute");
   for (const fs::path& part : relative) {
-    if (part == "..") return refuse("the path leaves the model's directory");
+    if (part == "..") return RefuseLocation(location, "the path leaves the model's directory");
   }
+  return absl::OkStatus();
+}
+
+/// Finds `location` below `directory` on disk. Links must not lead out.
+absl::StatusOr<std::string> ResolveExternal(const std::string& directory, const std::string& location) {
   std::error_code error;
   const fs::path root = fs::canonical(directory, error);
-  if (error) return refuse("the model's directory cannot be resolved");
-  const fs::path full = fs::canonical(root / relative, error);
-  if (error) return absl::NotFoundError(absl::StrCat("external data '", location, "': no such file beside the model"));
+  if (error) return RefuseLocation(location, "the model's directory cannot be resolved");
+  const fs::path full = fs::canonical(root / location, error);
+  if (error) return NoSuchData(location);
   const fs::path back = full.lexically_relative(root);
-  if (back.empty() || *back.begin() == "..") return refuse("a link leads out of the model's directory");
+  if (back.empty() || *back.begin() == "..") {
+    return RefuseLocation(location, "a link leads out of the model's directory");
+  }
   return full.string();
+}
+
+/// The whole file at `location` below `directory`.
+absl::StatusOr<ByteSpan> ExternalFile(const std::string& directory, const std::string& location, OnnxFile& file) {
+  SLUICE_RETURN_IF_ERROR(CheckLocation(directory, location));
+  if (file.given != nullptr) {
+    const auto found = file.given->find((fs::path(directory) / location).lexically_normal().string());
+    if (found == file.given->end()) return NoSuchData(location);
+    return std::as_bytes(std::span(found->second));
+  }
+  auto known = file.external.find(location);
+  if (known == file.external.end()) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string path, ResolveExternal(directory, location));
+    SLUICE_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path));
+    known = file.external.emplace(location, std::move(mapping)).first;
+  }
+  return known->second.bytes();
 }
 
 absl::StatusOr<ByteSpan> ExternalBytes(const RawTensor& raw, size_t expected_bytes, const std::string& directory,
@@ -189,13 +220,7 @@ absl::StatusOr<ByteSpan> ExternalBytes(const RawTensor& raw, size_t expected_byt
     return absl::InvalidArgumentError(
         absl::StrCat("external data: length ", length, ", the dimensions need ", expected_bytes));
   }
-  auto known = file.external.find(location);
-  if (known == file.external.end()) {
-    SLUICE_ASSIGN_OR_RETURN(const std::string path, ResolveExternal(directory, location));
-    SLUICE_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path));
-    known = file.external.emplace(location, std::move(mapping)).first;
-  }
-  const ByteSpan bytes = known->second.bytes();
+  SLUICE_ASSIGN_OR_RETURN(const ByteSpan bytes, ExternalFile(directory, location, file));
   if (offset > bytes.size() || length > bytes.size() - offset) {
     return absl::InvalidArgumentError(absl::StrCat("external data '", location, "': bytes ", offset, " to ",
                                                    offset + length, " of a file of ", bytes.size()));

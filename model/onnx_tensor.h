@@ -13,7 +13,7 @@ namespace sluice::model {
 absl::StatusOr<DataType> ElementTypeFromOnnx(int64_t number, size_t offset, absl::string_view path);
 
 /// Parses one TensorProto. Numbers in typed fields are copied into file.owned, raw ones stay where they are, external
-/// ones are mapped from `directory`.
+/// ones are found in `directory`, of file.given or on disk, where they are mapped.
 absl::StatusOr<ConstantTensor> ParseTensor(ByteSpan message, size_t offset, const std::string& directory,
                                            OnnxFile& file);
 

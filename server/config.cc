@@ -117,6 +117,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
     return absl::InvalidArgumentError("--model-repository: expected a folder of models, got nothing");
   }
   SLUICE_RETURN_IF_ERROR(CheckModelControl(config));
+  SLUICE_RETURN_IF_ERROR(InRange("model-file-bytes", static_cast<double>(config.model_file_bytes), 0, 1e15));
   SLUICE_RETURN_IF_ERROR(InRange("grpc-port", config.grpc_port, 0, 65535));
   SLUICE_RETURN_IF_ERROR(InRange("metrics-port", config.metrics_port, 0, 65535));
   if (config.grpc_port != 0 && config.grpc_port == config.metrics_port) {
@@ -124,12 +125,12 @@ absl::Status ValidateConfig(const ServerConfig& config) {
         absl::StrCat("--metrics-port: expected a port other than --grpc-port, got ", config.metrics_port, " for both"));
   }
   SLUICE_RETURN_IF_ERROR(ValidateListen(config.listen, config.grpc_port, config.metrics_port));
-  SLUICE_RETURN_IF_ERROR(InRange("host-threads", config.host_threads, 0, 256));
   SLUICE_RETURN_IF_ERROR(
       InRange("metrics-interval-ms", absl::ToDoubleMilliseconds(config.gpu_metrics.interval), 100, kLongestWaitMs));
   if (config.gpu_metrics.nvml_library.empty()) {
     return absl::InvalidArgumentError("--nvml-library: expected a library's name or path, got nothing");
   }
+  SLUICE_RETURN_IF_ERROR(InRange("host-threads", config.host_threads, 0, 256));
   SLUICE_RETURN_IF_ERROR(InRange("io-threads", config.io_threads, 1, 4));
   SLUICE_RETURN_IF_ERROR(InRange("request-threads", config.request_threads, 2, 8));
   SLUICE_RETURN_IF_ERROR(InRange("latency-threads", config.latency_threads, 2, 8));
@@ -186,8 +187,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double response_wait_ms = absl::ToDoubleMilliseconds(config.response_wait);
   double latency_response_wait_ms = absl::ToDoubleMilliseconds(config.latency_response_wait);
   double slot_wait_ms = absl::ToDoubleMilliseconds(config.slot_wait);
-  std::string model_control_mode = "none";
   double metrics_interval_ms = absl::ToDoubleMilliseconds(config.gpu_metrics.interval);
+  std::string model_control_mode = "none";
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -200,20 +201,25 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   app.add_option("--load-model", config.load_models,
                  "With --model-control-mode=explicit, a model to load at start; may be given more than once; *: all")
       ->take_all();
+  app.add_option(
+         "--model-file-bytes", config.model_file_bytes,
+         "Bytes of model files that clients may give with RepositoryModelLoad, waiting and loaded, also as 4GiB; "
+         "0: none")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--address", config.address, "Address to listen on, for gRPC and metrics");
   app.add_option("--grpc-port", config.grpc_port, "gRPC port; 0 picks a free one");
   app.add_option("--metrics-port", config.metrics_port,
                  "Port of /metrics, /healthz, /readyz, /trace and /inspect; 0 picks a free one");
+  app.add_option("--allow-gpu-metrics", config.gpu_metrics.enabled,
+                 "Metrics of the CUDA devices' memory, power and use, from NVML");
+  app.add_option("--metrics-interval-ms", metrics_interval_ms, "How often NVML is asked for them, at least 100");
+  app.add_option("--nvml-library", config.gpu_metrics.nvml_library, "Name or path of NVML, which the driver brings");
   AddListenFlags(app, config.listen);
   app.add_option("--devices", config.devices, "Devices: auto, host, host:N, cuda:0,1");
   app.add_option("--cuda-module", config.cuda_module,
                  "Path of libsluice_cuda_device.so; default beside the program or in ../lib/sluice");
   app.add_option(
       "--tuning-cache", config.tuning_cache,
-  app.add_option("--allow-gpu-metrics", config.gpu_metrics.enabled,
-                 "Metrics of the CUDA devices' memory, power and use, from NVML");
-  app.add_option("--metrics-interval-ms", metrics_interval_ms, "How often NVML is asked for them, at least 100");
-  app.add_option("--nvml-library", config.gpu_metrics.nvml_library, "Name or path of NVML, which the driver brings");
       "Folder of what `sluice tune` found for this machine's GPUs; without it kernels are tried at each load");
   app.add_option("--host-threads", config.host_threads, "Compute threads of a host device; 0: CPUs less one");
   app.add_option("--strict-readiness", config.strict_readiness,
@@ -296,13 +302,13 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.response_wait = absl::Milliseconds(response_wait_ms);
   config.latency_response_wait = absl::Milliseconds(latency_response_wait_ms);
   config.slot_wait = absl::Milliseconds(slot_wait_ms);
+  config.gpu_metrics.interval = absl::Milliseconds(metrics_interval_ms);
   SLUICE_ASSIGN_OR_RETURN(config.model_control_mode, ParseModelControlMode(model_control_mode));
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {
     parsed.health_probe = probe;
     return parsed;
-  config.gpu_metrics.interval = absl::Milliseconds(metrics_interval_ms);
   }
   SLUICE_RETURN_IF_ERROR(ValidateConfig(config));
   return parsed;

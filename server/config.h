@@ -32,13 +32,14 @@ struct GpuMetricsConfig {
 struct ServerConfig {
   std::string model_repository;
   ModelControlMode model_control_mode = ModelControlMode::kNone;
-  std::vector<std::string> load_models;  ///< With kExplicit only; "*": all of the repository.
+  std::vector<std::string> load_models;         ///< With kExplicit only; "*": all of the repository.
+  int64_t model_file_bytes = int64_t{2} << 30;  ///< Of files that came with loads, of all models; 0: none may come.
   std::string address = "0.0.0.0";
   int grpc_port = 8001;
   int metrics_port = 8002;
   ListenConfig listen;
-  std::string devices = "auto";
   GpuMetricsConfig gpu_metrics;
+  std::string devices = "auto";
   std::string cuda_module;   ///< Path of the CUDA module; empty: where it is installed.
   std::string tuning_cache;  ///< Folder of `sluice tune`'s files; empty: kernels are tried at each load.
   int host_threads = 0;      ///< 0: one less than the CPUs this process may use, at least 1.

@@ -152,15 +152,19 @@ void ModelControl::ReadIndex(const std::string& repository, bool only_ready, Rep
       return;
     }
     if (allows_model_control()) {
-      const absl::StatusOr<std::vector<std::string>> names = ListModels(config_.model_repository);
-      if (!names.ok()) {
-        done(absl::InternalError(names.status().message()));
+      if (const absl::Status refreshed = RefreshTable(); !refreshed.ok()) {
+        done(absl::InternalError(refreshed.message()));
         return;
       }
-      table_.SetRepository(*names);
     }
     done(table_.Index(only_ready));
   });
+}
+
+absl::Status ModelControl::RefreshTable() {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListModels(config_.model_repository));
+  table_.SetRepository(names);
+  return absl::OkStatus();
 }
 
 void ModelControl::PostControl(const char* verb, std::string name, RepositoryControl::Abandoned abandoned,
@@ -193,16 +197,45 @@ void ModelControl::PostControl(const char* verb, std::string name, RepositoryCon
   });
 }
 
-void ModelControl::LoadModel(std::string name, std::optional<std::string> config,
-                             RepositoryControl::Abandoned abandoned, RepositoryControl::Done done) {
+void ModelControl::LoadModel(std::string name, GivenModel given, RepositoryControl::Abandoned abandoned,
+                             RepositoryControl::Done done) {
   // What waits is bounded in bytes too.
-  if (config.has_value() && config->size() > kMaxConfigBytes) {
+  if (given.config.has_value() && given.config->size() > kMaxConfigBytes) {
     done(absl::InvalidArgumentError(
-        absl::StrCat("parameter 'config': expected at most ", kMaxConfigBytes, " bytes, got ", config->size())));
+        absl::StrCat("parameter 'config': expected at most ", kMaxConfigBytes, " bytes, got ", given.config->size())));
     return;
   }
-  absl::AnyInvocable<absl::Status()> act = [this, name, config = std::move(config)] { return Load(name, config); };
+  absl::Status status = CheckGivenFiles(name, given.files);
+  GivenFiles files;
+  if (status.ok()) {
+    absl::StatusOr<GivenFiles> held = Hold(std::move(given.files));
+    status = held.status();
+    if (held.ok()) files = *std::move(held);
+  }
+  if (!status.ok()) {
+    done(status);
+    return;
+  }
+  absl::AnyInvocable<absl::Status()> act = [this, name, config = std::move(given.config), files = std::move(files)] {
+    return Load(name, config, files);
+  };
   PostControl("load", std::move(name), std::move(abandoned), std::move(act), std::move(done));
+}
+
+absl::StatusOr<ModelControl::GivenFiles> ModelControl::Hold(model::FilesInMemory files) {
+  if (files.empty()) return GivenFiles();
+  int64_t bytes = 0;
+  for (const auto& [path, content] : files) bytes += static_cast<int64_t>(path.size() + content.size());
+  const int64_t before = given_bytes_->fetch_add(bytes, std::memory_order_relaxed);
+  GivenFiles held(new model::FilesInMemory(std::move(files)),
+                  [bytes, all = given_bytes_](const model::FilesInMemory* gone) {
+                    delete gone;
+                    all->fetch_sub(bytes, std::memory_order_relaxed);
+                  });
+  if (before + bytes <= config_.model_file_bytes) return held;
+  return absl::ResourceExhaustedError(absl::StrCat("parameters 'file:...': expected at most ", config_.model_file_bytes,
+                                                   " bytes of all such models (--model-file-bytes), got ", bytes,
+                                                   " beside ", before));
 }
 
 void ModelControl::UnloadModel(std::string name, RepositoryControl::Abandoned abandoned, RepositoryControl::Done done) {
@@ -210,12 +243,23 @@ void ModelControl::UnloadModel(std::string name, RepositoryControl::Abandoned ab
   PostControl("unload", std::move(name), std::move(abandoned), std::move(act), std::move(done));
 }
 
-absl::Status ModelControl::Load(const std::string& name, const std::optional<std::string>& config) {
+absl::StatusOr<RepositoryModel> ModelControl::FindForLoad(const std::string& name,
+                                                          const std::optional<std::string>& config,
+                                                          const GivenFiles& files) const {
   std::optional<ParsedConfig> instead;
   if (config.has_value()) {
     SLUICE_ASSIGN_OR_RETURN(instead, ParseConfigJson(*config));
   }
-  const RepositoryModel found = ScanModel(config_.model_repository, name, instead.has_value() ? &*instead : nullptr);
+  if (files != nullptr && instead.has_value()) return ScanGivenFiles(name, files, *instead);
+  return ScanModel(config_.model_repository, name, instead.has_value() ? &*instead : nullptr);
+}
+
+absl::Status ModelControl::Load(const std::string& name, const std::optional<std::string>& config,
+                                const GivenFiles& files) {
+  SLUICE_ASSIGN_OR_RETURN(const RepositoryModel found, FindForLoad(name, config, files));
+  if (files != nullptr) {
+    Log(Severity::kInfo, "loading files that a client gave", {{"model", name}, {"files", files->size()}});
+  }
   // A name that is no model's gets no place in the table.
   const bool is_model = !found.path.empty();
   absl::Status status = found.status;
@@ -224,6 +268,8 @@ absl::Status ModelControl::Load(const std::string& name, const std::optional<std
   } else if (is_model) {
     table_.SetFailed(name, 0, status);
   }
+  // Nor do names that clients made up and that answer nothing, since there is no end of them.
+  if (files != nullptr) static_cast<void>(RefreshTable());
   if (!status.ok()) LogFailure(name, 0, status);
   Changed();
   if (absl::IsUnavailable(status)) return status;
@@ -266,7 +312,8 @@ absl::StatusOr<std::unique_ptr<LoadedVersion>> ModelControl::Prepare(const Repos
   SLUICE_RETURN_IF_ERROR(version.status);
   const Time start = clock_.Now();
   auto loaded = std::make_unique<LoadedVersion>();
-  SLUICE_ASSIGN_OR_RETURN(loaded->file, model::LoadOnnxModel(version.path));
+  SLUICE_ASSIGN_OR_RETURN(loaded->file, found.files == nullptr ? model::LoadOnnxModel(version.path)
+                                                               : model::LoadOnnxModel(found.files, version.path));
   SLUICE_ASSIGN_OR_RETURN(
       const ModelSettings settings,
       MakeModelSettings(found.name, found.config.has_value() ? &*found.config : nullptr, loaded->file->signature(),

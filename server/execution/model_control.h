@@ -41,11 +41,12 @@ struct LoadedVersion {
 };
 
 /// Loads, replaces and unloads models. Purpose: every change of what is served, one after another, off the I/O threads.
-/// Bounds: kMostWaiting calls wait for the control thread and as many for the index; two sets of a model's versions
-/// exist while it is replaced. Ownership: shares LoadedVersions with the table; everything it is given must outlive it,
-/// and the table must be cleared before the devices go. Threads: RepositoryControl's methods from any; loads and
-/// unloads happen on `model-control`, the repository is listed on `model-index`, so that a load that runs can be seen.
-/// Errors: a load that fails leaves nothing behind and what was served before as it was.
+/// Bounds: kMostWaiting calls wait for the control thread and as many for the index, with the config's
+/// model_file_bytes of files together with those of models; two sets of a model's versions exist while it is replaced.
+/// Ownership: shares LoadedVersions with the table; everything it is given must outlive it, and the table must be
+/// cleared before the devices go. Threads: RepositoryControl's methods from any; loads and unloads happen on
+/// `model-control`, the repository is listed on `model-index`, so that a load that runs can be seen. Errors: a load
+/// that fails leaves nothing behind and what was served before as it was.
 class ModelControl {
  public:
   static constexpr size_t kMostWaiting = 64;
@@ -65,7 +66,7 @@ class ModelControl {
   // As RepositoryControl.
   bool allows_model_control() const { return config_.model_control_mode == ModelControlMode::kExplicit; }
   void ReadIndex(const std::string& repository, bool only_ready, RepositoryControl::IndexDone done);
-  void LoadModel(std::string name, std::optional<std::string> config, RepositoryControl::Abandoned abandoned,
+  void LoadModel(std::string name, GivenModel given, RepositoryControl::Abandoned abandoned,
                  RepositoryControl::Done done);
   void UnloadModel(std::string name, RepositoryControl::Abandoned abandoned, RepositoryControl::Done done);
 
@@ -78,7 +79,14 @@ class ModelControl {
  private:
   absl::StatusOr<std::vector<RepositoryModel>> FindAtStart();
   void LoadFound(const std::vector<RepositoryModel>& found);
-  absl::Status Load(const std::string& name, const std::optional<std::string>& config);
+  using GivenFiles = std::shared_ptr<const model::FilesInMemory>;
+  /// Counts the bytes until the last handle goes; null for no files. RESOURCE_EXHAUSTED over the config's bound.
+  absl::StatusOr<GivenFiles> Hold(model::FilesInMemory files);
+  absl::Status Load(const std::string& name, const std::optional<std::string>& config, const GivenFiles& files);
+  absl::StatusOr<RepositoryModel> FindForLoad(const std::string& name, const std::optional<std::string>& config,
+                                              const GivenFiles& files) const;
+  /// Tells the table what the repository has now.
+  absl::Status RefreshTable();
   absl::Status Replace(const RepositoryModel& found);
   absl::Status Unload(const std::string& name);
   void PostControl(const char* verb, std::string name, RepositoryControl::Abandoned abandoned,
@@ -108,6 +116,8 @@ class ModelControl {
   ModelTable& table_;
   absl::AnyInvocable<void()> on_change_;  ///< Set before the control thread starts.
   uint64_t last_model_id_ = 0;            ///< The control thread's.
+  /// Of files that came with loads. Shared with them: a model may outlive this.
+  const std::shared_ptr<std::atomic<int64_t>> given_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
   std::atomic<bool> loaded_ = false;
   std::atomic<bool> stopping_ = false;
   ControlThread control_{"model-control", kMostWaiting};

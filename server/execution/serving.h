@@ -85,8 +85,8 @@ class Serving final : public InferenceBackend {
   void ReadIndex(const std::string& repository, bool only_ready, IndexDone done) override {
     models_->ReadIndex(repository, only_ready, std::move(done));
   }
-  void LoadModel(std::string name, std::optional<std::string> config, Abandoned abandoned, Done done) override {
-    models_->LoadModel(std::move(name), std::move(config), std::move(abandoned), std::move(done));
+  void LoadModel(std::string name, GivenModel given, Abandoned abandoned, Done done) override {
+    models_->LoadModel(std::move(name), std::move(given), std::move(abandoned), std::move(done));
   }
   void UnloadModel(std::string name, Abandoned abandoned, Done done) override {
     models_->UnloadModel(std::move(name), std::move(abandoned), std::move(done));

@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <system_error>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -135,6 +139,21 @@ absl::StatusOr<std::string> ModelFileName(const std::optional<ParsedConfig>& con
   return name;
 }
 
+/// Those of the versions `found` that the config selects, in `folder`.
+absl::Status AddVersions(const fs::path& folder, std::vector<int64_t> found,
+                         absl::FunctionRef<bool(const fs::path&)> is_file, RepositoryModel& model) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string file_name, ModelFileName(model.config));
+  const inference::ModelVersionPolicy policy =
+      model.config ? model.config->config.version_policy() : inference::ModelVersionPolicy();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<int64_t> selected, SelectVersions(policy, std::move(found)));
+  for (const int64_t version : selected) {
+    const fs::path file = folder / absl::StrCat(version) / file_name;
+    RepositoryVersion& entry = model.versions.emplace_back(RepositoryVersion{version, file.string(), absl::OkStatus()});
+    if (!is_file(file)) entry.status = absl::NotFoundError(absl::StrCat("there is no file ", file.string()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ScanFolder(const fs::path& folder, const ParsedConfig* instead, RepositoryModel& model) {
   if (!IsSafeModelName(model.name)) {
     return absl::InvalidArgumentError("the folder's name is no model name: 1 to 128 of A-Z a-z 0-9 . _ - + @");
@@ -144,17 +163,8 @@ absl::Status ScanFolder(const fs::path& folder, const ParsedConfig* instead, Rep
   } else {
     SLUICE_ASSIGN_OR_RETURN(model.config, ReadConfig(folder / "config.pbtxt"));
   }
-  SLUICE_ASSIGN_OR_RETURN(const std::string file_name, ModelFileName(model.config));
   SLUICE_ASSIGN_OR_RETURN(std::vector<int64_t> found, FindVersions(folder));
-  const inference::ModelVersionPolicy policy =
-      model.config ? model.config->config.version_policy() : inference::ModelVersionPolicy();
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<int64_t> selected, SelectVersions(policy, std::move(found)));
-  for (const int64_t version : selected) {
-    const fs::path file = folder / absl::StrCat(version) / file_name;
-    RepositoryVersion& entry = model.versions.emplace_back(RepositoryVersion{version, file.string(), absl::OkStatus()});
-    if (!IsFile(file)) entry.status = absl::NotFoundError(absl::StrCat("there is no file ", file.string()));
-  }
-  return absl::OkStatus();
+  return AddVersions(folder, std::move(found), &IsFile, model);
 }
 
 RepositoryModel Scan(const fs::path& root, const std::string& name, const ParsedConfig* instead) {
@@ -167,7 +177,62 @@ RepositoryModel Scan(const fs::path& root, const std::string& name, const Parsed
   return model;
 }
 
+/// What is wrong with the path of a file that a client gives; empty when nothing is.
+std::string WrongWithGivenPath(absl::string_view path) {
+  constexpr size_t kMaxPathBytes = 1024;
+  if (path.size() > kMaxPathBytes) return absl::StrCat("a path of ", path.size(), " bytes");
+  if (absl::StartsWith(path, "/")) return "an absolute path";
+  if (std::any_of(path.begin(), path.end(), [](char c) { return c == '\\' || absl::ascii_iscntrl(c); })) {
+    return "a path with a backslash or a control character";
+  }
+  const std::vector<absl::string_view> parts = absl::StrSplit(path, '/');
+  for (const absl::string_view part : parts) {
+    if (part.empty()) return "a path with an empty part";
+    if (part == "." || part == "..") return absl::StrCat("a path with '", part, "'");
+  }
+  if (parts.size() < 2) return "a path without a version";
+  if (!ParseVersion(parts.front())) return absl::StrCat("'", parts.front(), "' for a version, a positive integer");
+  return "";
+}
+
 }  // namespace
+
+absl::Status CheckGivenFiles(const std::string& name, const model::FilesInMemory& files) {
+  constexpr size_t kMaxShownBytes = 128;
+  if (!files.empty() && !IsSafeModelName(name)) {
+    return absl::InvalidArgumentError(absl::StrCat("model_name: expected 1 to 128 of A-Z a-z 0-9 . _ - + @, got '",
+                                                   name.substr(0, kMaxShownBytes), "'"));
+  }
+  if (files.size() > kMaxGivenFiles) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameters 'file:...': expected at most ", kMaxGivenFiles, ", got ", files.size()));
+  }
+  for (const auto& [path, bytes] : files) {
+    const std::string wrong = WrongWithGivenPath(path);
+    if (wrong.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("parameter 'file:", path.substr(0, kMaxShownBytes),
+                                                   "': expected file:<version>/<file>, got ", wrong));
+  }
+  return absl::OkStatus();
+}
+
+RepositoryModel ScanGivenFiles(const std::string& name, std::shared_ptr<const model::FilesInMemory> files,
+                               const ParsedConfig& config) {
+  RepositoryModel model;
+  model.name = name;
+  model.config = config;
+  std::set<int64_t> versions;
+  for (const auto& [path, bytes] : *files) {
+    const std::optional<int64_t> version = ParseVersion(absl::string_view(path).substr(0, path.find('/')));
+    if (version.has_value()) versions.insert(*version);
+  }
+  const absl::Status status = AddVersions(
+      {}, {versions.begin(), versions.end()}, [&files](const fs::path& path) { return files->contains(path.string()); },
+      model);
+  if (!status.ok()) model.status = absl::Status(status.code(), absl::StrCat("model '", name, "': ", status.message()));
+  model.files = std::move(files);
+  return model;
+}
 
 bool IsSafeModelName(absl::string_view name) {
   if (name.empty() || name.size() > 128 || name[0] == '.' || name[0] == '-') return false;

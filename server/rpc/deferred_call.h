@@ -28,8 +28,8 @@ class DeferredCall final : public std::enable_shared_from_this<DeferredCall<Requ
   struct Method {
     /// Awaits the next call of this method.
     void (*request)(CallEnvironment&, grpc::ServerContext*, Request*, Writer*, void* tag);
-    /// Sees to it that the call is answered. Must not block.
-    void (*begin)(server::InferenceBackend&, const Request&, const std::shared_ptr<DeferredCall>&);
+    /// Sees to it that the call is answered. Must not block. May take what is in the request: nobody reads it again.
+    void (*begin)(server::InferenceBackend&, Request&, const std::shared_ptr<DeferredCall>&);
   };
 
   static void Arm(CallEnvironment& environment, const Method& method) {

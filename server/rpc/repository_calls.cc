@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "server/repository_control.h"
 #include "server/rpc/deferred_call.h"
@@ -73,22 +73,28 @@ absl::Status CheckModel(const Request& request) {
   return absl::OkStatus();
 }
 
-/// What is in `config`, if it is there.
-absl::StatusOr<std::optional<std::string>> CheckLoad(const inference::RepositoryModelLoadRequest& request) {
+/// What came with a load; files are moved out of the request.
+absl::StatusOr<server::GivenModel> TakeGiven(inference::RepositoryModelLoadRequest& request) {
   SLUICE_RETURN_IF_ERROR(CheckModel(request));
-  std::optional<std::string> config;
-  for (const auto& [key, parameter] : request.parameters()) {
+  server::GivenModel given;
+  for (auto& [key, parameter] : *request.mutable_parameters()) {
+    absl::string_view path = key;
     if (key == "config") {
       if (!parameter.has_string_param()) return WrongType(key, "string_param (JSON)", parameter);
-      config = parameter.string_param();
-    } else if (absl::StartsWith(key, "file:")) {
-      return absl::UnimplementedError(
-          absl::StrCat("parameter ", Quote(key), ": files are loaded from the model repository only, not from a call"));
+      given.config = parameter.string_param();
+    } else if (absl::ConsumePrefix(&path, "file:")) {
+      if (!parameter.has_bytes_param()) return WrongType(key, "bytes_param", parameter);
+      given.files[std::string(path)] = std::move(*parameter.mutable_bytes_param());
     } else {
-      return absl::InvalidArgumentError(absl::StrCat("parameter ", Quote(key), ": expected 'config', and no other"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter ", Quote(key), ": expected 'config' or 'file:<version>/<file>'"));
     }
   }
-  return config;
+  // Nothing says how files without their folder's config are meant, which it may have or not.
+  if (!given.files.empty() && !given.config.has_value()) {
+    return absl::InvalidArgumentError("parameter 'config': expected a config (JSON) beside 'file:...', got nothing");
+  }
+  return given;
 }
 
 absl::Status CheckUnload(const inference::RepositoryModelUnloadRequest& request) {
@@ -104,7 +110,7 @@ absl::Status CheckUnload(const inference::RepositoryModelUnloadRequest& request)
   return absl::OkStatus();
 }
 
-void BeginIndex(server::InferenceBackend& backend, const inference::RepositoryIndexRequest& request,
+void BeginIndex(server::InferenceBackend& backend, inference::RepositoryIndexRequest& request,
                 const std::shared_ptr<IndexCall>& call) {
   backend.ReadIndex(request.repository_name(), request.ready(),
                     [call](absl::StatusOr<std::vector<server::ModelIndexEntry>> index) {
@@ -125,18 +131,18 @@ void BeginIndex(server::InferenceBackend& backend, const inference::RepositoryIn
                     });
 }
 
-void BeginLoad(server::InferenceBackend& backend, const inference::RepositoryModelLoadRequest& request,
+void BeginLoad(server::InferenceBackend& backend, inference::RepositoryModelLoadRequest& request,
                const std::shared_ptr<LoadCall>& call) {
-  absl::StatusOr<std::optional<std::string>> config = CheckLoad(request);
-  if (!config.ok()) {
-    call->Answer(config.status());
+  absl::StatusOr<server::GivenModel> given = TakeGiven(request);
+  if (!given.ok()) {
+    call->Answer(given.status());
     return;
   }
-  backend.LoadModel(request.model_name(), *std::move(config), call->abandoned(),
+  backend.LoadModel(request.model_name(), *std::move(given), call->abandoned(),
                     [call](const absl::Status& outcome) { call->Answer(outcome); });
 }
 
-void BeginUnload(server::InferenceBackend& backend, const inference::RepositoryModelUnloadRequest& request,
+void BeginUnload(server::InferenceBackend& backend, inference::RepositoryModelUnloadRequest& request,
                  const std::shared_ptr<UnloadCall>& call) {
   if (const absl::Status status = CheckUnload(request); !status.ok()) {
     call->Answer(status);

@@ -102,8 +102,31 @@ class RepositoryTest(unittest.TestCase):
         self.assertFails("INVALID_ARGUMENT", "config", self.client.load_model, "filetype", config="{")
         self.assertFails("INTERNAL", "failed to load 'filetype'", self.client.load_model, "filetype",
                          config=json.dumps({"input": [{"name": "nothing", "data_type": "TYPE_FP32", "dims": [1]}]}))
-        self.assertFails("UNIMPLEMENTED", "file:1/model.onnx", self.client.load_model, "filetype", config="{}",
+        self.assertFails("INTERNAL", "1/model.onnx: byte", self.client.load_model, "filetype", config="{}",
                          files={"file:1/model.onnx": b"x"})
+        self.assertFails("INVALID_ARGUMENT", "parameter 'file:../model.onnx'", self.client.load_model, "filetype", config="{}",
+                         files={"file:../model.onnx": b"x"})
+        self.assertFails("INVALID_ARGUMENT", "parameter 'config'", self.client.load_model, "filetype",
+                         files={"file:1/model.onnx": b"x"})
+        self.assertEqual(self.index(), [("filetype", "1", "UNAVAILABLE", self.index()[0][3])])
+
+    def test_files_in_the_call_are_served(self):
+        model = (server_process.ROOT / "models" / "filetype" / "1" / "model.onnx").read_bytes()
+        config = json.dumps({"max_batch_size": 1, "parameters": ONE_BUCKET})
+        self.client.load_model("filetype")
+        expected = self.infer().as_numpy("target_label")
+        self.client.load_model("filetype", config=config, files={"file:3/model.onnx": model})
+        self.await_index([("filetype", "1", "UNAVAILABLE", "unloaded"), ("filetype", "3", "READY", "")])
+        result = self.infer()
+        self.assertEqual(result.get_response().model_version, "3")
+        np.testing.assert_array_equal(result.as_numpy("target_label"), expected)
+        self.assertFails("INVALID_ARGUMENT", "1", self.infer, rows=2)
+        self.client.load_model("guest", config=config, files={"file:1/model.onnx": model})
+        np.testing.assert_array_equal(self.infer("guest").as_numpy("target_label"), expected)
+        self.client.load_model("filetype")
+        self.assertEqual(self.infer(rows=2).get_response().model_version, "1")
+        self.client.unload_model("guest")
+        self.await_index([("filetype", "1", "READY", ""), ("filetype", "3", "UNAVAILABLE", "unloaded")])
 
     def test_a_model_added_later_is_found(self):
         self.client.load_model("filetype")

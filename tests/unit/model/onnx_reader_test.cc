@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 
 #include "model/graph_builder.h"
@@ -229,6 +231,42 @@ TEST_F(ExternalDataTest, RefusesEverythingElse) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(test.message));
   }
   EXPECT_THAT(std::string(ParseStatus(FileWith("w.bin", "", "")).message()), HasSubstr("not allowed"));
+}
+
+TEST_F(ExternalDataTest, OfAModelInMemoryIsInMemory) {
+  // Goal: what a client gave finds its own files and none on disk. Method: the same attempts beside a folder of that
+  // name that has them.
+  const auto files = std::make_shared<const FilesInMemory>(
+      FilesInMemory{{"model/w.bin", "0123456789abcdef"}, {"model/sub/w.bin", "zyxw"}, {"secret.bin", "secret!!"}});
+  const auto parse = [&files](const std::string& location, const std::string& offset) {
+    return ParseOnnx(AsBytes(FileWith(location, offset, "")), "model", files);
+  };
+  auto file = parse("w.bin", "4");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(std::memcmp((*file)->initializers[0].bytes.data(), "4567", 4), 0);
+  file = parse("./sub/w.bin", "");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(std::memcmp((*file)->initializers[0].bytes.data(), "zyxw", 4), 0);
+  const std::vector<std::array<std::string, 3>> cases = {
+      {"/etc/passwd", "", "absolute"},    {"../secret.bin", "", "leaves"}, {"sub/../../secret.bin", "", "leaves"},
+      {"link.bin", "", "no such file"},   {"", "", "no location"},         {"sub", "", "no such file"},
+      {"w.bin", "13", "of a file of 16"},
+  };
+  std::filesystem::current_path(root_);
+  for (const auto& [location, offset, message] : cases) {
+    const absl::Status status = parse(location, offset).status();
+    EXPECT_FALSE(status.ok()) << location;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+  std::filesystem::current_path("/");
+}
+
+TEST(OnnxReaderTest, AModelInMemoryNeedsItsFile) {
+  const auto files = std::make_shared<const FilesInMemory>(FilesInMemory{{"1/model.onnx", "this is no model"}});
+  const absl::Status broken = LoadOnnxModel(files, "1/model.onnx").status();
+  EXPECT_EQ(broken.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(broken.message()), HasSubstr("1/model.onnx: byte "));
+  EXPECT_EQ(LoadOnnxModel(files, "2/model.onnx").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(OnnxReaderTest, MissingFileIsNotFound) {

@@ -8,7 +8,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -75,6 +77,69 @@ TEST_F(RepositoryTest, FindsModelsWithAndWithoutConfig) {
   EXPECT_TRUE(models[0].versions[0].status.ok());
   EXPECT_EQ(models[1].name, "b");
   EXPECT_FALSE(models[1].config.has_value());
+}
+
+// Goal: files from a call can be those that a model's folder may have, and no others. Method: a table of paths.
+TEST(GivenFiles, OnlyFilesOfVersionsAreTaken) {
+  EXPECT_TRUE(CheckGivenFiles("m", {{"1/model.onnx", "x"}, {"1/sub/w.bin", ""}, {"20/.hidden", ""}}).ok());
+  EXPECT_TRUE(CheckGivenFiles("no/name", {}).ok());
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"", "a path with an empty part"},
+      {"config.pbtxt", "parameter 'file:config.pbtxt': expected file:<version>/<file>, got a path without a version"},
+      {"/1/model.onnx", "an absolute path"},
+      {"1/../../model.onnx", "a path with '..'"},
+      {"../1/model.onnx", "a path with '..'"},
+      {"1/./model.onnx", "a path with '.'"},
+      {"1//model.onnx", "an empty part"},
+      {"1/model.onnx/", "an empty part"},
+      {"1\\model.onnx", "a backslash"},
+      {"1/model.onnx\n", "a control character"},
+      {std::string("1/a\0b", 5), "a control character"},
+      {"0/model.onnx", "'0' for a version"},
+      {"-1/model.onnx", "'-1' for a version"},
+      {"01/model.onnx", "'01' for a version"},
+      {"one/model.onnx", "'one' for a version"},
+      {"99999999999999999999/model.onnx", "for a version"},
+      {"1/" + std::string(2000, 'a'), "a path of 2002 bytes"},
+  };
+  for (const auto& [path, words] : table) {
+    const absl::Status status = CheckGivenFiles("m", {{"1/model.onnx", "x"}, {path, "x"}});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+    EXPECT_LT(status.message().size(), 500u);
+  }
+  EXPECT_THAT(std::string(CheckGivenFiles("../m", {{"1/model.onnx", "x"}}).message()), HasSubstr("model_name"));
+  model::FilesInMemory many;
+  for (size_t i = 0; i <= kMaxGivenFiles; ++i) many[absl::StrCat("1/", i)] = "x";
+  EXPECT_THAT(std::string(CheckGivenFiles("m", many).message()), HasSubstr("at most 1024, got 1025"));
+}
+
+TEST(GivenFiles, AreScannedAsAFolderIs) {
+  const auto files = std::make_shared<const model::FilesInMemory>(
+      model::FilesInMemory{{"1/model.onnx", "a"}, {"2/net.onnx", "b"}, {"2/w.bin", "c"}, {"10/model.onnx", "d"}});
+  const auto scan = [&files](const std::string& config) {
+    const absl::StatusOr<ParsedConfig> parsed = ParseConfigText(config);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return ScanGivenFiles("m", files, *parsed);
+  };
+  const RepositoryModel newest = scan("");
+  ASSERT_THAT(newest.versions, SizeIs(1));
+  EXPECT_EQ(newest.name, "m");
+  EXPECT_EQ(newest.path, "");
+  EXPECT_EQ(newest.files, files);
+  EXPECT_EQ(newest.versions[0].version, 10);
+  EXPECT_EQ(newest.versions[0].path, "10/model.onnx");
+  EXPECT_TRUE(newest.versions[0].status.ok());
+  const RepositoryModel all = scan("version_policy { all {} } max_batch_size: 4");
+  ASSERT_THAT(all.versions, SizeIs(3));
+  EXPECT_EQ(all.config->config.max_batch_size(), 4);
+  EXPECT_THAT(std::string(all.versions[1].status.message()), HasSubstr("there is no file 2/model.onnx"));
+  const RepositoryModel named = scan("default_model_filename: 'net.onnx' version_policy { specific { versions: 2 } }");
+  ASSERT_THAT(named.versions, SizeIs(1));
+  EXPECT_TRUE(named.versions[0].status.ok());
+  EXPECT_THAT(std::string(scan("version_policy { specific { versions: 7 } }").status.message()),
+              HasSubstr("no version folder '7'"));
+  EXPECT_FALSE(scan("default_model_filename: '../secret'").status.ok());
 }
 
 TEST_F(RepositoryTest, ABrokenModelDoesNotStopTheOthers) {

@@ -156,15 +156,15 @@ void PuppetBackend::ReadIndex(const std::string& repository, bool only_ready, In
   done(std::move(index));
 }
 
-void PuppetBackend::LoadModel(std::string name, std::optional<std::string> config, Abandoned abandoned, Done done) {
+void PuppetBackend::LoadModel(std::string name, server::GivenModel given, Abandoned abandoned, Done done) {
   MutexLock lock(mutex_);
-  control_.push_back({true, std::move(name), std::move(config), std::move(abandoned), std::move(done)});
+  control_.push_back({true, std::move(name), std::move(given), std::move(abandoned), std::move(done)});
   changed_.NotifyAll();
 }
 
 void PuppetBackend::UnloadModel(std::string name, Abandoned abandoned, Done done) {
   MutexLock lock(mutex_);
-  control_.push_back({false, std::move(name), std::nullopt, std::move(abandoned), std::move(done)});
+  control_.push_back({false, std::move(name), {}, std::move(abandoned), std::move(done)});
   changed_.NotifyAll();
 }
 

@@ -30,7 +30,7 @@ server::InferResult EchoResult(const server::InferRequest& request);
 struct ControlCall {
   bool load = false;
   std::string name;
-  std::optional<std::string> config;
+  server::GivenModel given;
   server::RepositoryControl::Abandoned abandoned;
   server::RepositoryControl::Done done;
 };
@@ -71,7 +71,7 @@ class PuppetBackend : public server::InferenceBackend {
   void Cancel(const std::shared_ptr<server::InferRequest>& request) override;
   bool allows_model_control() const override { return allows_model_control_; }
   void ReadIndex(const std::string& repository, bool only_ready, IndexDone done) override;
-  void LoadModel(std::string name, std::optional<std::string> config, Abandoned abandoned, Done done) override;
+  void LoadModel(std::string name, server::GivenModel given, Abandoned abandoned, Done done) override;
   void UnloadModel(std::string name, Abandoned abandoned, Done done) override;
   absl::Status FillStatistics(const std::string& name, const std::string& version,
                               inference::ModelStatisticsResponse& response) const override;

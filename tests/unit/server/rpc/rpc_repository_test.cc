@@ -131,13 +131,14 @@ TEST_F(RpcRepositoryTest, ALoadIsAnsweredWhenItIsOver) {
   ControlCall call = backend_.TakeControl();
   EXPECT_TRUE(call.load);
   EXPECT_EQ(call.name, "m");
-  EXPECT_EQ(call.config, "{}");
+  EXPECT_EQ(call.given.config, "{}");
+  EXPECT_TRUE(call.given.files.empty());
   // While it runs, the one I/O thread serves others; more loads wait than were armed.
   std::vector<std::unique_ptr<Load>> more;
   for (int i = 0; i < 10; ++i) more.push_back(std::make_unique<Load>(*stub_, LoadRequest("other")));
   for (int i = 0; i < 10; ++i) {
     ControlCall other = backend_.TakeControl();
-    EXPECT_EQ(other.config, std::nullopt);
+    EXPECT_EQ(other.given.config, std::nullopt);
     other.done(absl::InternalError("failed to load 'other'"));
   }
   for (auto& other : more) {
@@ -147,6 +148,20 @@ TEST_F(RpcRepositoryTest, ALoadIsAnsweredWhenItIsOver) {
   }
   EXPECT_TRUE(IsLive());
   EXPECT_FALSE(call.abandoned->load());
+  call.done(absl::OkStatus());
+  EXPECT_TRUE(load.Await().ok());
+}
+
+TEST_F(RpcRepositoryTest, FilesReachTheBackendByPath) {
+  const std::string bytes("\0\xff\n", 3);
+  RepositoryModelLoadRequest request = LoadRequest("m");
+  (*request.mutable_parameters())["config"].set_string_param("{}");
+  (*request.mutable_parameters())["file:1/model.onnx"].set_bytes_param(bytes);
+  (*request.mutable_parameters())["file:../up"].set_bytes_param("");  // the backend knows what a path may be
+  Load load(*stub_, request);
+  ControlCall call = backend_.TakeControl();
+  EXPECT_EQ(call.given.config, "{}");
+  EXPECT_THAT(call.given.files, ElementsAre(testing::Pair("../up", ""), testing::Pair("1/model.onnx", bytes)));
   call.done(absl::OkStatus());
   EXPECT_TRUE(load.Await().ok());
 }
@@ -183,8 +198,12 @@ TEST_F(RpcRepositoryTest, WhatIsWrongWithACallIsSaidAtOnce) {
   expect(load_with("config", [](auto& parameter) { parameter.set_int64_param(1); }), kInvalid,
          "parameter 'config': expected string_param (JSON), got int64_param");
   expect(load_with("config", [](auto&) {}), kInvalid, "got nothing");
-  expect(load_with("file:1/model.onnx", [](auto& parameter) { parameter.set_bytes_param("x"); }), kUnimplemented,
-         "parameter 'file:1/model.onnx'");
+  expect(load_with("file:1/model.onnx", [](auto& parameter) { parameter.set_bytes_param("x"); }), kInvalid,
+         "parameter 'config': expected a config (JSON) beside 'file:...', got nothing");
+  expect(load_with("file:1/model.onnx", [](auto& parameter) { parameter.set_string_param("x"); }), kInvalid,
+         "parameter 'file:1/model.onnx': expected bytes_param, got string_param");
+  expect(load_with("files", [](auto& parameter) { parameter.set_bytes_param("x"); }), kInvalid,
+         "parameter 'files': expected 'config' or 'file:<version>/<file>'");
   expect(load_with("unload_dependents", [](auto& parameter) { parameter.set_bool_param(true); }), kInvalid,
          "parameter 'unload_dependents': expected 'config'");
 
