@@ -35,6 +35,17 @@ TEST(ParseFlags, ReadsValuesAndKeepsDefaults) {
   EXPECT_FALSE(flags->exit_now);
 }
 
+TEST(ParseFlags, ReadsWhereGpuMetricsComeFrom) {
+  const auto flags = Parse({"--model-repository", "m", "--allow-gpu-metrics=false", "--metrics-interval-ms=250",
+                            "--nvml-library=/usr/lib/libnvidia-ml.so.1", "--model-file-bytes=3GiB"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_FALSE(flags->config.gpu_metrics.enabled);
+  EXPECT_EQ(flags->config.gpu_metrics.interval, absl::Milliseconds(250));
+  EXPECT_EQ(flags->config.gpu_metrics.nvml_library, "/usr/lib/libnvidia-ml.so.1");
+  EXPECT_EQ(flags->config.model_file_bytes, int64_t{3} << 30);
+  EXPECT_TRUE(ServerConfig().gpu_metrics.enabled);
+}
+
 TEST(ParseFlags, ReadsTheModelToTune) {
   const auto flags = Parse({"tune", "resnet50", "--model-repository", "models", "--tuning-cache", "tunings"});
   ASSERT_TRUE(flags.ok()) << flags.status();
@@ -96,6 +107,10 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
        "--model-control-mode: expected 'none' or 'explicit', got 'poll': the repository is not watched"},
       {{"--model-repository", "m", "--model-control-mode", "manual"},
        "--model-control-mode: expected 'none' or 'explicit', got 'manual'"},
+      {{"--model-repository", "m", "--model-file-bytes", "-1"}, "--model-file-bytes"},
+      {{"--model-repository", "m", "--metrics-interval-ms", "99"}, "--metrics-interval-ms: expected 100 to"},
+      {{"--model-repository", "m", "--nvml-library", ""}, "--nvml-library: expected a library's name or path"},
+      {{"--model-repository", "m", "--allow-gpu-metrics=perhaps"}, "--allow-gpu-metrics"},
       {{"--model-repository", "m", "--load-model", "a"}, "--load-model: expected --model-control-mode=explicit"},
       {{"--model-repository", "m", "--gate", "ajar"}, "--gate"},
       {{"--model-repository", "m", "--devices", "cuda"}, "--devices"},
