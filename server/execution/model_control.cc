@@ -189,6 +189,7 @@ void ModelControl::PostControl(const char* verb, std::string name, RepositoryCon
       return;
     }
     const absl::Status outcome = act();
+    act = nullptr;  // What it held is free before anybody hears that it is over.
     // Whatever went wrong with the model is the server's affair to a client of the protocol; what is wrong with the
     // call itself, or passes, keeps its code.
     const bool keeps_code = outcome.ok() || absl::IsInvalidArgument(outcome) || absl::IsUnavailable(outcome);
@@ -269,7 +270,10 @@ absl::Status ModelControl::Load(const std::string& name, const std::optional<std
     table_.SetFailed(name, 0, status);
   }
   // Nor do names that clients made up and that answer nothing, since there is no end of them.
-  if (files != nullptr) static_cast<void>(RefreshTable());
+  if (files != nullptr) {
+    const absl::Status refreshed = RefreshTable();
+    if (!refreshed.ok()) Log(Severity::kWarning, "the repository cannot be listed", {{"error", refreshed.ToString()}});
+  }
   if (!status.ok()) LogFailure(name, 0, status);
   Changed();
   if (absl::IsUnavailable(status)) return status;
