@@ -14,7 +14,8 @@ import sys
 # What a benchmark may see that is in one process with what it measures; never the wire.
 BENCH_INSIDE = ["base", "bench/common", "client", "gpu", "model", "server/execution", "server/metrics", "server/repository",
                 "server/scheduler", "server/config.h", "server/container_memory.h", "server/infer_request.h",
-                "server/repository_control.h", "server/response_pool.h", "server/served_model.h", "server/spin_budget.h"]
+                "server/repository_control.h", "server/response_pool.h", "server/served_model.h", "server/shared_memory.h",
+                "server/spin_budget.h"]
 # folder -> folders whose headers it may include. The longest matching folder decides.
 ALLOWED = {
     "base": ["base"],
@@ -25,8 +26,7 @@ ALLOWED = {
     "server/metrics": ["base", "server/metrics"],
     "server/repository": ["base", "model", "server/repository", "server/served_model.h"],
     "server/rpc": ["base", "server/rpc", "server/infer_request.h", "server/listen_options.h", "server/repository_control.h",
-                   "server/response_pool.h",
-                   "server/served_model.h"],
+                   "server/response_pool.h", "server/served_model.h", "server/shared_memory.h"],
     "server": ["base", "gpu", "model", "server"],
     "client": ["base", "client"],
     "examples": ["base", "client", "examples"],
