@@ -138,6 +138,9 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(InRange("max-message-bytes", static_cast<double>(config.max_message_bytes), 1024, INT32_MAX));
   SLUICE_RETURN_IF_ERROR(InRange("max-infer-streams", config.max_infer_streams, 1, 1 << 20));
   SLUICE_RETURN_IF_ERROR(InRange("stream-requests", config.stream_requests, 1, 1 << 16));
+  SLUICE_RETURN_IF_ERROR(InRange("max-shared-memory-regions", config.max_shared_memory_regions, 1, 1 << 16));
+  SLUICE_RETURN_IF_ERROR(
+      InRange("max-shared-memory-bytes", static_cast<double>(config.max_shared_memory_bytes), 4096, 1e15));
   SLUICE_RETURN_IF_ERROR(InRange("queue-requests", static_cast<double>(config.queue_requests), 1, 1 << 20));
   SLUICE_RETURN_IF_ERROR(InRange("queue-bytes", static_cast<double>(config.queue_bytes), 1024, 1e15));
   SLUICE_RETURN_IF_ERROR(MemoryLimit("gpu-memory-limit", config.gpu_memory_limit));
@@ -189,6 +192,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   double slot_wait_ms = absl::ToDoubleMilliseconds(config.slot_wait);
   double metrics_interval_ms = absl::ToDoubleMilliseconds(config.gpu_metrics.interval);
   std::string model_control_mode = "none";
+  std::string shared_memory = "off";
   std::string gate = "on";
   std::string polling = "auto";
 
@@ -238,6 +242,13 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  "ModelStreamInfer calls that may be open at once; more are refused");
   app.add_option("--stream-requests", config.stream_requests,
                  "Requests of one such call that may be read and not yet answered; then it reads no more");
+  app.add_option("--shared-memory", shared_memory,
+                 "system: clients of this machine may register POSIX shared memory for inputs and outputs; off: none")
+      ->check(CLI::IsMember({"off", "system"}));
+  app.add_option("--max-shared-memory-regions", config.max_shared_memory_regions,
+                 "Such regions, registered or still in use; each holds a descriptor");
+  app.add_option("--max-shared-memory-bytes", config.max_shared_memory_bytes, "Bytes of all of them, also as 4GiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--queue-requests", config.queue_requests, "Requests that may wait, per device and class");
   app.add_option("--queue-bytes", config.queue_bytes, "Bytes of input that may wait, per device and class");
   app.add_option("--gpu-memory-limit", config.gpu_memory_limit,
@@ -304,6 +315,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
   config.slot_wait = absl::Milliseconds(slot_wait_ms);
   config.gpu_metrics.interval = absl::Milliseconds(metrics_interval_ms);
   SLUICE_ASSIGN_OR_RETURN(config.model_control_mode, ParseModelControlMode(model_control_mode));
+  config.system_shared_memory = shared_memory == "system";
   config.gate = gate == "on";
   config.polling = polling == "auto";
   if (healthcheck->parsed()) {

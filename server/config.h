@@ -51,15 +51,18 @@ struct ServerConfig {
   int latency_threads = 4;  ///< The latency lane of a CUDA device gets up to so many where they may poll; 2 to 8.
   int batch_streams = 2;    ///< 2 to 4.
   int64_t max_message_bytes = INT32_MAX;
-  int max_infer_streams = 1024;            ///< ModelStreamInfer calls open at once.
-  int stream_requests = 256;               ///< Of one such call, read and not yet answered and written.
-  int64_t queue_requests = 1024;           ///< Per device and class.
-  int64_t queue_bytes = int64_t{1} << 30;  ///< Per device and class.
-  int64_t gpu_memory_limit = 0;            ///< Bytes per CUDA device; 0: all but a reserve.
-  int64_t pinned_memory_limit = 0;         ///< Bytes, memory of host devices included; 0: what the container has.
-  int64_t copy_chunk_bytes = 0;            ///< The most a batch or standard copy moves at once; 0: measured at start.
-  int copy_window = 0;                     ///< Chunks in flight per direction, 1 to 4; 0: measured at start.
-  int64_t transfer_kernel_bytes = 0;       ///< Latency transfers up to this move by kernel; 0: measured at start.
+  int max_infer_streams = 1024;                        ///< ModelStreamInfer calls open at once.
+  int stream_requests = 256;                           ///< Of one such call, read and not yet answered and written.
+  bool system_shared_memory = false;                   ///< Serve the extension system_shared_memory.
+  int max_shared_memory_regions = 256;                 ///< Registered, or still in use; each holds a descriptor.
+  int64_t max_shared_memory_bytes = int64_t{4} << 30;  ///< Of these together.
+  int64_t queue_requests = 1024;                       ///< Per device and class.
+  int64_t queue_bytes = int64_t{1} << 30;              ///< Per device and class.
+  int64_t gpu_memory_limit = 0;                        ///< Bytes per CUDA device; 0: all but a reserve.
+  int64_t pinned_memory_limit = 0;    ///< Bytes, memory of host devices included; 0: what the container has.
+  int64_t copy_chunk_bytes = 0;       ///< The most a batch or standard copy moves at once; 0: measured at start.
+  int copy_window = 0;                ///< Chunks in flight per direction, 1 to 4; 0: measured at start.
+  int64_t transfer_kernel_bytes = 0;  ///< Latency transfers up to this move by kernel; 0: measured at start.
   int64_t response_pool_bytes = int64_t{256} << 20;  ///< Of responses over 64 KiB, until clients have read them.
   /// Of those bytes, kept for latency, and as much again for standard; see ResponsePoolOptions.
   double response_reserved_share = 0.25;

@@ -20,6 +20,7 @@
 #include "server/repository_control.h"
 #include "server/response_pool.h"
 #include "server/served_model.h"
+#include "server/shared_memory.h"
 
 namespace inference {
 class ModelStatisticsResponse;
@@ -34,10 +35,11 @@ using Bytes = std::span<const std::byte>;
 inline constexpr absl::string_view kRetryPushbackUrl = "sluice/retry-pushback-ms";
 
 /// The bytes of one input tensor where the message left them: one or more pieces, in order, that stay valid as long as
-/// the request. Row-major, little-endian, checked to have exactly the size of `shape`.
+/// the request; or in shared memory. Row-major, little-endian, checked to have exactly the size of `shape`.
 struct RequestInput {
   std::vector<int64_t> shape;  ///< With the batch dimension.
   std::vector<Bytes> pieces;
+  SharedMemorySlice region = {};  ///< Instead of `pieces`. The client may change or shrink it at any time.
 };
 
 /// One output's bytes, which belong to the response from here on: in memory of the response pool, or, up to
@@ -45,7 +47,7 @@ struct RequestInput {
 struct ResponseOutput {
   size_t output_index = 0;  ///< Into ServedModel::outputs.
   std::vector<int64_t> shape;
-  std::string bytes;  ///< Empty when `pooled` is not.
+  std::string bytes;  ///< Empty when `pooled` is not, and when the output went to shared memory.
   ResponseBuffer pooled = {};
 };
 
@@ -84,6 +86,13 @@ class InferRequest {
   size_t shape_bucket = 0;                 ///< Into ServedModel::shape_buckets.
   std::vector<RequestInput> inputs;        ///< In the order of ServedModel::inputs.
   std::vector<size_t> requested_outputs;   ///< Into ServedModel::outputs, in the order asked for.
+  /// Where those outputs go; one each, or none at all. Without a region: into the response.
+  std::vector<SharedMemorySlice> output_regions;
+
+  /// Of requested_outputs[index]; null when it goes into the response.
+  const SharedMemorySlice* OutputRegion(size_t index) const {
+    return !output_regions.empty() && output_regions[index] ? &output_regions[index] : nullptr;
+  }
 
   /// Set when the answer no longer matters (cancelled, expired); execution looks at it between units.
   std::atomic<bool> stopped = false;
@@ -104,6 +113,8 @@ class InferenceBackend : public RepositoryControl {
   virtual absl::StatusOr<std::vector<int64_t>> ReadyVersions(const std::string& name) const = 0;
   /// All models ever configured, for statistics with an empty name.
   virtual std::vector<std::shared_ptr<const ServedModel>> ReadyModels() const = 0;
+  /// The regions that clients have registered; null when shared memory is not served.
+  virtual SharedMemoryRegions* shared_memory() const { return nullptr; }
   /// Takes the request; it will be finished exactly once, possibly before this returns.
   virtual void Submit(std::shared_ptr<InferRequest> request) = 0;
   /// The client went away; finishes the request with CANCELLED if nothing else did.

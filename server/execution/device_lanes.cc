@@ -266,6 +266,10 @@ void DeviceLanes::Submit(std::shared_ptr<InferRequest> request) {
   // From here the queue's handle keeps the model. The request outlives its execution by however long its client takes
   // to read the answer, and must not keep a model's memory as long.
   request->model = model->instance->served_model();
+  if (absl::Status status = CheckOutputRegions(*model->instance, *request); !status.ok()) {
+    request->Finish(std::move(status));
+    return;
+  }
   QueuedInfer queued{.request = request, .model = model, .token = {}};
   if (request->request_class == RequestClass::kLatency &&
       !AdmitToLatencyClass(
@@ -397,16 +401,19 @@ void DeviceLanes::GiveBackMerged(const InferQueue::Execution& execution, const E
 void DeviceLanes::Answer(const InferQueue::Execution& execution, const std::vector<QueuedInfer>& unanswered,
                          ExecutionOutcome& outcome, Time device_end) {
   for (const QueuedInfer& queued : unanswered) {
-    if (!outcome.status.ok()) {
-      queued.request->Finish(OutcomeStatus(outcome));
-      RecordRespond(*timeline_, *queued.request, device_end, outcome.status.code());
-      continue;
+    const auto index =
+        static_cast<size_t>(std::find_if(execution.requests.begin(), execution.requests.end(),
+                                         [&](const QueuedInfer& other) { return other.request == queued.request; }) -
+                            execution.requests.begin());
+    absl::Status status = outcome.failures.empty() ? absl::OkStatus() : outcome.failures[index];
+    if (status.ok() && !outcome.status.ok()) status = OutcomeStatus(outcome);
+    const absl::StatusCode code = status.code();
+    if (status.ok()) {
+      queued.request->Finish(std::move(outcome.results[index]));
+    } else {
+      queued.request->Finish(std::move(status));
     }
-    const auto index = std::find_if(execution.requests.begin(), execution.requests.end(),
-                                    [&](const QueuedInfer& other) { return other.request == queued.request; }) -
-                       execution.requests.begin();
-    queued.request->Finish(std::move(outcome.results[static_cast<size_t>(index)]));
-    RecordRespond(*timeline_, *queued.request, device_end, absl::StatusCode::kOk);
+    RecordRespond(*timeline_, *queued.request, device_end, code);
   }
 }
 

@@ -60,6 +60,12 @@ class Run {
   void FinishOldest();
   void CopyIn(const MicroBatch& part, const gpu::Slot& slot);
   void CopyOut(const MicroBatch& part, const gpu::Slot& slot);
+  void WriteOut(size_t request_index, size_t requested_index, size_t offset, std::span<const std::byte> bytes);
+  /// The request has its answer, for something that is its client's; the first one counts.
+  void Fail(size_t request_index, absl::string_view tensor_kind, absl::string_view tensor, const absl::Status& status);
+  bool Failed(size_t request_index) const {
+    return !outcome_.failures.empty() && !outcome_.failures[request_index].ok();
+  }
   absl::Status PrepareResults();
   bool AllStopped() const;
   void ReleaseTokens(size_t from);
@@ -163,11 +169,15 @@ void Run::Begin(const MicroBatch& part) {
   gpu::SlotLease lease = TakeSlot(*plans_[part.plan_index].slots[class_index]);
   if (!lease || !outcome_.status.ok()) return;  // an older part may have failed while this one waited
 
-  outcome_.profile += plans_[part.plan_index].plan->profile();
   const Time copy_start = clock_.Now();
   CopyIn(part, *lease);
   const Time copy_end = clock_.Now();
   copy_in_ += copy_end - copy_start;
+  if (!outcome_.failures.empty() && AllStopped()) {
+    outcome_.status = absl::CancelledError("no request of this execution has its inputs");
+    return;
+  }
+  outcome_.profile += plans_[part.plan_index].plan->profile();
 
   InFlight& started = in_flight_.emplace_back();
   started.part = part;
@@ -218,8 +228,13 @@ void Run::CopyIn(const MicroBatch& part, const gpu::Slot& slot) {
     const size_t row_bytes = instance_.InputRowBytes(plan, input);
     std::byte* const base = slot.inputs[input].pinned.data;
     ForEachOverlap(part, [&](size_t i, int64_t request_row, int64_t part_row, int64_t count) {
-      CopyFromPieces(requests_[i].request->inputs[input].pieces, static_cast<size_t>(request_row) * row_bytes,
-                     static_cast<size_t>(count) * row_bytes, base + static_cast<size_t>(part_row) * row_bytes);
+      const size_t bytes = static_cast<size_t>(count) * row_bytes;
+      std::byte* const to = base + static_cast<size_t>(part_row) * row_bytes;
+      const absl::Status status =
+          CopyFromInput(requests_[i].request->inputs[input], static_cast<size_t>(request_row) * row_bytes, bytes, to);
+      if (status.ok()) return;
+      std::memset(to, 0, bytes);  // as padding
+      Fail(i, "input", instance_.served().inputs[input].name, status);
     });
     const auto filled = static_cast<size_t>(part.row_count);
     const auto rows = static_cast<size_t>(plan.rows);
@@ -232,11 +247,13 @@ absl::Status Run::PrepareResults() {
   outcome_.results.resize(requests_.size());
   for (size_t i = 0; i < requests_.size(); ++i) {
     const InferRequest& request = *requests_[i].request;
-    for (const size_t output : request.requested_outputs) {
+    for (size_t j = 0; j < request.requested_outputs.size(); ++j) {
+      const size_t output = request.requested_outputs[j];
       ResponseOutput& response = outcome_.results[i].outputs.emplace_back();
       response.output_index = output;
       response.shape = plans_.front().plan->output_shapes()[output];
       if (request.model->max_batch_size >= 1) response.shape[0] = request.rows;
+      if (request.OutputRegion(j) != nullptr) continue;
       const size_t bytes = instance_.OutputRowBytes(plans_.front(), output) * static_cast<size_t>(request.rows);
       if (bytes <= ResponsePool::kSmallBytes) {
         response.bytes.resize(bytes);
@@ -252,20 +269,48 @@ absl::Status Run::PrepareResults() {
 void Run::CopyOut(const MicroBatch& part, const gpu::Slot& slot) {
   const PreparedPlan& plan = plans_[part.plan_index];
   ForEachOverlap(part, [&](size_t i, int64_t request_row, int64_t part_row, int64_t count) {
-    for (ResponseOutput& response : outcome_.results[i].outputs) {
+    for (size_t j = 0; j < outcome_.results[i].outputs.size(); ++j) {
+      ResponseOutput& response = outcome_.results[i].outputs[j];
       const size_t row_bytes = instance_.OutputRowBytes(plan, response.output_index);
+      const size_t bytes = static_cast<size_t>(count) * row_bytes;
+      const size_t offset = static_cast<size_t>(request_row) * row_bytes;
+      const std::byte* const from =
+          slot.outputs[response.output_index].pinned.data + static_cast<size_t>(part_row) * row_bytes;
+      if (requests_[i].request->OutputRegion(j) != nullptr) {
+        WriteOut(i, j, offset, {from, bytes});
+        continue;
+      }
       std::byte* const base =
           response.pooled ? response.pooled.bytes().data() : reinterpret_cast<std::byte*>(response.bytes.data());
-      std::memcpy(base + static_cast<size_t>(request_row) * row_bytes,
-                  slot.outputs[response.output_index].pinned.data + static_cast<size_t>(part_row) * row_bytes,
-                  static_cast<size_t>(count) * row_bytes);
+      std::memcpy(base + offset, from, bytes);
     }
   });
 }
 
+void Run::WriteOut(size_t request_index, size_t requested_index, size_t offset, std::span<const std::byte> bytes) {
+  const InferRequest& request = *requests_[request_index].request;
+  // Who has been answered may be using the memory for something else by now.
+  if (Failed(request_index) || request.stopped.load(std::memory_order_acquire)) return;
+  const SharedMemorySlice& slice = *request.OutputRegion(requested_index);
+  const absl::Status status = slice.region->Write(slice.offset + offset, bytes);
+  if (status.ok()) return;
+  const size_t output = request.requested_outputs[requested_index];
+  Fail(request_index, "output", instance_.served().outputs[output].name, status);
+}
+
+void Run::Fail(size_t request_index, absl::string_view tensor_kind, absl::string_view tensor,
+               const absl::Status& status) {
+  if (Failed(request_index)) return;
+  outcome_.failures.resize(requests_.size());
+  outcome_.failures[request_index] =
+      absl::Status(status.code(), absl::StrCat(tensor_kind, " '", tensor, "': ", status.message()));
+}
+
 bool Run::AllStopped() const {
-  return std::all_of(requests_.begin(), requests_.end(),
-                     [](const QueuedInfer& queued) { return queued.request->stopped.load(std::memory_order_acquire); });
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (!Failed(i) && !requests_[i].request->stopped.load(std::memory_order_acquire)) return false;
+  }
+  return true;
 }
 
 void Run::ReleaseTokens(size_t from) {
@@ -291,10 +336,27 @@ void Run::FillTimings() {
 size_t PooledResponseBytes(const ModelInstance& instance, const InferRequest& request) {
   const PreparedPlan& plan = instance.plans(request.shape_bucket).front();
   size_t sum = 0;
-  for (const size_t output : request.requested_outputs) {
+  for (size_t i = 0; i < request.requested_outputs.size(); ++i) {
+    if (request.OutputRegion(i) != nullptr) continue;
+    const size_t output = request.requested_outputs[i];
     sum += ResponsePool::PooledBytes(instance.OutputRowBytes(plan, output) * static_cast<size_t>(request.rows));
   }
   return sum;
+}
+
+absl::Status CheckOutputRegions(const ModelInstance& instance, const InferRequest& request) {
+  for (size_t i = 0; i < request.output_regions.size(); ++i) {
+    const SharedMemorySlice* const slice = request.OutputRegion(i);
+    if (slice == nullptr) continue;
+    const size_t output = request.requested_outputs[i];
+    const size_t bytes = instance.OutputRowBytes(instance.plans(request.shape_bucket).front(), output) *
+                         static_cast<size_t>(request.rows);
+    if (bytes <= slice->byte_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat("shared memory size specified with the request for output '",
+                                                   request.model->outputs[output].name, "' (", slice->byte_size,
+                                                   " bytes) should be at least ", bytes, " bytes to hold the results"));
+  }
+  return absl::OkStatus();
 }
 
 ExecutionOutcome RunExecution(const ExecutableModel& model, const ExecutionPlace& place,

@@ -38,6 +38,8 @@ struct QueuedInfer {
 /// The outcome of one execution. `results` has one entry per request, in order, when `status` is OK.
 struct ExecutionOutcome {
   absl::Status status;
+  /// Empty, or one per request, in order: what its shared memory refused, whatever `status` is. Others go on.
+  std::vector<absl::Status> failures;
   std::vector<InferResult> results;
   int64_t rows = 0;
   absl::Duration profile;      ///< What the plans used take alone.
@@ -59,12 +61,17 @@ struct ExecutionPlace {
 /// What a request's outputs take of the response pool, by the shapes its model was prepared for.
 size_t PooledResponseBytes(const ModelInstance& instance, const InferRequest& request);
 
+/// Whether each output that goes to shared memory has room there. INVALID_ARGUMENT with Triton's words; here and not in
+/// rpc, because only a prepared model tells the sizes of all outputs.
+absl::Status CheckOutputRegions(const ModelInstance& instance, const InferRequest& request);
+
 /// Runs the requests of one execution, together, through the slots of their model: copies rows in, runs the lane,
-/// copies rows out, each once, from the slot's pinned memory into the request's own response. Micro-batches overlap as
-/// far as slots allow: while one computes, the next is copied in. `reservation` has room for PooledResponseBytes of all
-/// requests. Threads: on the request thread that took the execution; waits for slots, within a bound, and for its own
-/// last events, nothing else. Errors: UNAVAILABLE when no slot came in time. Afterwards no slot is held, every token is
-/// released, and the requests are not yet answered. Their stages up to here are in the timeline if it records.
+/// copies rows out, each once, from the slot's pinned memory into the request's own response, or shared memory.
+/// Micro-batches overlap as far as slots allow: while one computes, the next is copied in. `reservation` has room for
+/// PooledResponseBytes of all requests. Threads: on the request thread that took the execution; waits for slots, within
+/// a bound, and for its own last events, nothing else. Errors: UNAVAILABLE when no slot came in time. Afterwards no
+/// slot is held, every token is released, and the requests are not yet answered. Their stages up to here are in the
+/// timeline if it records.
 ExecutionOutcome RunExecution(const ExecutableModel& model, const ExecutionPlace& place,
                               const std::vector<QueuedInfer>& requests, Time taken, ResponseReservation reservation);
 

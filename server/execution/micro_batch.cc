@@ -43,4 +43,10 @@ void CopyFromPieces(const std::vector<Bytes>& pieces, size_t offset, size_t coun
   }
 }
 
+absl::Status CopyFromInput(const RequestInput& input, size_t offset, size_t count, std::byte* destination) {
+  if (input.region) return input.region.region->Read(input.region.offset + offset, {destination, count});
+  CopyFromPieces(input.pieces, offset, count, destination);
+  return absl::OkStatus();
+}
+
 }  // namespace sluice::server

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/request_class.h"
 #include "server/infer_request.h"
 
@@ -28,5 +29,8 @@ std::vector<MicroBatch> CutRows(int64_t rows, std::span<const int64_t> plan_rows
 
 /// Copies `count` bytes at `offset` of a tensor that lies in pieces to `destination`. The range must be inside.
 void CopyFromPieces(const std::vector<Bytes>& pieces, size_t offset, size_t count, std::byte* destination);
+
+/// The same of an input wherever it lies. Fails for shared memory only, as SharedMemoryRegion::Read.
+absl::Status CopyFromInput(const RequestInput& input, size_t offset, size_t count, std::byte* destination);
 
 }  // namespace sluice::server

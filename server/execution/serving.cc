@@ -24,6 +24,14 @@ void LogTuning(const gpu::TuningTable* tuning) {
       {{"file", tuning->path()}, {"environment", tuning->environment()}, {"choices", tuning->size()}});
 }
 
+std::unique_ptr<SharedMemoryRegions> MakeSharedMemory(const ServerConfig& config) {
+  if (!config.system_shared_memory) return nullptr;
+  return std::make_unique<SharedMemoryRegions>(
+      SharedMemoryLimits{.regions = static_cast<size_t>(config.max_shared_memory_regions),
+                         .bytes = static_cast<uint64_t>(config.max_shared_memory_bytes),
+                         .name_bytes = config.listen.limits.name_bytes});
+}
+
 }  // namespace
 
 Serving::Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, const Clock& clock,
@@ -32,6 +40,7 @@ Serving::Serving(const ServerConfig& config, std::vector<DeviceSpec> specs, cons
       specs_(std::move(specs)),
       clock_(clock),
       metrics_(metrics),
+      shared_memory_(MakeSharedMemory(config)),
       expiry_(std::make_unique<scheduler::ExpiryThread>(clock)),
       traces_(clock) {}
 

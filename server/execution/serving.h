@@ -27,6 +27,7 @@
 #include "server/model_table.h"
 #include "server/response_pool.h"
 #include "server/scheduler/expiry.h"
+#include "server/shared_memory.h"
 #include "server/spin_budget.h"
 
 namespace sluice::server {
@@ -79,6 +80,7 @@ class Serving final : public InferenceBackend {
     return table_.ReadyVersions(name);
   }
   std::vector<std::shared_ptr<const ServedModel>> ReadyModels() const override { return table_.ReadyModels(); }
+  SharedMemoryRegions* shared_memory() const override { return shared_memory_.get(); }
   void Submit(std::shared_ptr<InferRequest> request) override;
   void Cancel(const std::shared_ptr<InferRequest>& request) override;
   bool allows_model_control() const override { return models_->allows_model_control(); }
@@ -105,6 +107,7 @@ class Serving final : public InferenceBackend {
   const Clock& clock_;
   metrics::Metrics& metrics_;
   ModelTable table_;
+  const std::unique_ptr<SharedMemoryRegions> shared_memory_;  ///< Null without --shared-memory=system.
   std::atomic<uint64_t> last_request_id_ = 0;
   std::atomic<bool> draining_ = false;
   SpinBudget spin_;

@@ -22,6 +22,9 @@ namespace sluice::rpc {
 /// Every declared method is served asynchronously, the inferring ones as raw bytes. A method that is mixed in must
 /// always have a call armed, or its callers hang.
 using InferService = inference::GRPCInferenceService;
+using AsyncSharedMemoryService =
+    InferService::WithAsyncMethod_SystemSharedMemoryStatus<InferService::WithAsyncMethod_SystemSharedMemoryRegister<
+        InferService::WithAsyncMethod_SystemSharedMemoryUnregister<InferService::Service>>>;
 using AsyncInferService = InferService::WithRawMethod_ModelInfer<
     InferService::WithRawMethod_ModelStreamInfer<InferService::WithAsyncMethod_ServerLive<
         InferService::WithAsyncMethod_ServerReady<InferService::WithAsyncMethod_ModelReady<
@@ -29,7 +32,7 @@ using AsyncInferService = InferService::WithRawMethod_ModelInfer<
                 InferService::WithAsyncMethod_ModelConfig<InferService::WithAsyncMethod_ModelStatistics<
                     InferService::WithAsyncMethod_TraceSetting<InferService::WithAsyncMethod_LogSettings<
                         InferService::WithAsyncMethod_RepositoryIndex<InferService::WithAsyncMethod_RepositoryModelLoad<
-                            InferService::WithAsyncMethod_RepositoryModelUnload<InferService::Service>>>>>>>>>>>>>>;
+                            InferService::WithAsyncMethod_RepositoryModelUnload<AsyncSharedMemoryService>>>>>>>>>>>>>>;
 using AsyncHealthService = grpc::health::v1::Health::AsyncService;
 
 /// What all calls of one server share. Outlives every call's RPC: the server shuts the queue down only after

@@ -120,30 +120,66 @@ absl::Status CheckShapes(const ParsedRequest& parsed, const ServedModel& model, 
   return absl::OkStatus();
 }
 
-/// Exactly one source for all inputs together: raw entries, one per input, or typed contents.
+/// The places in shared memory that the inputs' parameters name.
+absl::Status TakeInputRegions(const ParsedRequest& parsed, const std::vector<size_t>& order,
+                              const server::SharedMemoryRegions* regions, server::InferRequest& request) {
+  request.inputs.clear();
+  request.inputs.resize(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const ParsedInput& input = parsed.inputs[order[i]];
+    SLUICE_ASSIGN_OR_RETURN(request.inputs[i].region,
+                            ReadTensorParameters(input.parameters, regions, InputText(input.name)));
+  }
+  return absl::OkStatus();
+}
+
+/// Of an input whose parameters have been read.
+bool InRegion(const ParsedInput& input) {
+  return !input.parameters.empty() && input.parameters.contains(std::string(kSharedMemoryRegion));
+}
+
+/// Exactly one source for all inputs outside shared memory together: raw entries, one per input, or typed contents.
 absl::Status CheckSources(const ParsedRequest& parsed) {
+  const bool has_raw_inputs = !parsed.raw_inputs.empty();
+  size_t in_message = 0;
   for (const ParsedInput& input : parsed.inputs) {
-    if (!input.contents.present || parsed.raw_inputs.empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        InputText(input.name), ": has contents while raw_input_contents is not empty; use one of the two"));
-  }
-  if (parsed.raw_inputs.empty()) {
-    for (const ParsedInput& input : parsed.inputs) {
-      if (input.contents.present) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(InputText(input.name), ": has no data in raw_input_contents or contents"));
+    const bool in_region = InRegion(input);
+    if (!in_region) ++in_message;
+    const char* problem = nullptr;
+    if (in_region && input.contents.present) {
+      problem = ": has contents beside parameter 'shared_memory_region'; use one of the two";
+    } else if (input.contents.present && has_raw_inputs) {
+      problem = ": has contents while raw_input_contents is not empty; use one of the two";
+    } else if (!in_region && !input.contents.present && !has_raw_inputs) {
+      problem = ": has no data in raw_input_contents or contents";
     }
-    return absl::OkStatus();
+    if (problem != nullptr) return absl::InvalidArgumentError(absl::StrCat(InputText(input.name), problem));
   }
-  if (parsed.raw_inputs.size() == parsed.inputs.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("expected ", parsed.inputs.size(),
-                                                 " entries in raw_input_contents, one per input, got ",
-                                                 parsed.raw_inputs.size()));
+  if (!has_raw_inputs || parsed.raw_inputs.size() == in_message) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "expected ", in_message, " entries in raw_input_contents, one per input",
+      in_message < parsed.inputs.size() ? " outside shared memory" : "", ", got ", parsed.raw_inputs.size()));
+}
+
+/// Raw entries belong to the inputs outside shared memory, in order. Afterwards each input of the request has one, if
+/// an empty one, in its own place.
+void SpreadRawInputs(ParsedRequest& parsed) {
+  if (parsed.raw_inputs.empty() || parsed.raw_inputs.size() == parsed.inputs.size()) return;
+  std::vector<std::vector<Bytes>> spread(parsed.inputs.size());
+  size_t next = 0;
+  for (size_t i = 0; i < spread.size(); ++i) {
+    if (!InRegion(parsed.inputs[i])) spread[i] = std::move(parsed.raw_inputs[next++]);
+  }
+  parsed.raw_inputs = std::move(spread);
 }
 
 absl::Status CheckRawBytes(const ServedTensor& tensor, const RequestInput& input, size_t bytes) {
   // The shape has passed CheckShape and FindBucket: the product fits and is the size of a served tensor.
   const int64_t elements = ElementCount(input.shape).value_or(0);
+  if (tensor.type == DataType::kBytes && input.region) {
+    // Its elements could change after they were checked, and no model that is served takes any.
+    return absl::UnimplementedError(absl::StrCat(InputText(tensor.name), ": BYTES are not read from shared memory"));
+  }
   if (tensor.type == DataType::kBytes) {
     const absl::Status status = CheckBytesElements(input.pieces, elements);
     if (status.ok()) return status;
@@ -154,8 +190,8 @@ absl::Status CheckRawBytes(const ServedTensor& tensor, const RequestInput& input
   const bool fits = !__builtin_mul_overflow(static_cast<size_t>(elements), ElementBytes(tensor.type), &expected);
   if (fits && bytes == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(InputText(tensor.name), ": expected ", expected, " bytes for shape ",
-                                                 ShapeText(input.shape), " of ", WireName(tensor.type), ", got ",
-                                                 bytes));
+                                                 ShapeText(input.shape), " of ", WireName(tensor.type), ", got ", bytes,
+                                                 input.region ? " in shared_memory_byte_size" : ""));
 }
 
 /// Moves shape and data of one input into its place.
@@ -163,6 +199,7 @@ absl::Status TakeInput(ParsedRequest& parsed, size_t index, const ServedTensor& 
                        Conversion& conversion) {
   ParsedInput& from = parsed.inputs[index];
   input.shape = std::move(from.shape);
+  if (input.region) return absl::OkStatus();
   if (!parsed.raw_inputs.empty()) {
     input.pieces = std::move(parsed.raw_inputs[index]);
     return absl::OkStatus();
@@ -177,13 +214,12 @@ absl::Status TakeInput(ParsedRequest& parsed, size_t index, const ServedTensor& 
 
 absl::Status TakeInputs(ParsedRequest& parsed, const ServedModel& model, const std::vector<size_t>& order,
                         server::InferRequest& request, Conversion& conversion) {
-  request.inputs.clear();
-  request.inputs.resize(order.size());
+  SpreadRawInputs(parsed);
   request.bytes = 0;
   for (size_t i = 0; i < order.size(); ++i) {
     RequestInput& input = request.inputs[i];
     SLUICE_RETURN_IF_ERROR(TakeInput(parsed, order[i], model.inputs[i], input, conversion));
-    size_t bytes = 0;
+    size_t bytes = input.region.byte_size;
     for (const Bytes& piece : input.pieces) bytes += piece.size();
     SLUICE_RETURN_IF_ERROR(CheckRawBytes(model.inputs[i], input, bytes));
     request.bytes += bytes;
@@ -191,8 +227,11 @@ absl::Status TakeInputs(ParsedRequest& parsed, const ServedModel& model, const s
   return absl::OkStatus();
 }
 
-absl::Status TakeOutputs(const ParsedRequest& parsed, const ServedModel& model, std::vector<size_t>& requested) {
+absl::Status TakeOutputs(const ParsedRequest& parsed, const ServedModel& model,
+                         const server::SharedMemoryRegions* regions, server::InferRequest& request) {
+  std::vector<size_t>& requested = request.requested_outputs;
   requested.clear();
+  request.output_regions.clear();
   for (const ParsedOutput& output : parsed.outputs) {
     const std::string where = absl::StrCat("output ", Quote(output.name));
     const std::optional<size_t> index = IndexOf(model.outputs, output.name);
@@ -204,8 +243,12 @@ absl::Status TakeOutputs(const ParsedRequest& parsed, const ServedModel& model, 
     if (std::find(requested.begin(), requested.end(), *index) != requested.end()) {
       return absl::InvalidArgumentError(absl::StrCat(where, " is asked for more than once"));
     }
-    SLUICE_RETURN_IF_ERROR(CheckTensorParameters(output.parameters, where));
+    SLUICE_ASSIGN_OR_RETURN(server::SharedMemorySlice region, ReadTensorParameters(output.parameters, regions, where));
     requested.push_back(*index);
+    if (region) {
+      request.output_regions.resize(parsed.outputs.size());
+      request.output_regions[requested.size() - 1] = std::move(region);
+    }
   }
   if (!parsed.outputs.empty()) return absl::OkStatus();
   for (size_t i = 0; i < model.outputs.size(); ++i) requested.push_back(i);
@@ -252,10 +295,9 @@ absl::Status ConvertRequest(ParsedRequest& parsed, std::optional<absl::string_vi
   request.queue_deadline = QueueDeadline(model.queue_rules, parameters.timeout, request.arrival);
 
   SLUICE_ASSIGN_OR_RETURN(const std::vector<size_t> order, MatchInputs(parsed, model));
-  for (const ParsedInput& input : parsed.inputs) {
-    SLUICE_RETURN_IF_ERROR(CheckTensorParameters(input.parameters, InputText(input.name)));
-  }
-  SLUICE_RETURN_IF_ERROR(TakeOutputs(parsed, model, request.requested_outputs));
+  const server::SharedMemoryRegions* const regions = backend.shared_memory();
+  SLUICE_RETURN_IF_ERROR(TakeInputRegions(parsed, order, regions, request));
+  SLUICE_RETURN_IF_ERROR(TakeOutputs(parsed, model, regions, request));
   SLUICE_RETURN_IF_ERROR(CheckShapes(parsed, model, order, request));
   SLUICE_RETURN_IF_ERROR(CheckSources(parsed));
   return TakeInputs(parsed, model, order, request, conversion);

@@ -32,8 +32,9 @@ struct Conversion {
 
 /// Checks a parsed request against the model it names and fills `request`: model, class, queue deadline (from
 /// request.arrival, which must be set), rows, bytes, bucket, inputs, outputs. `class_word` is the metadata
-/// sluice-class. Moves the raw pieces out of `parsed`. The only place that answers INVALID_ARGUMENT for a request's
-/// content; messages name the tensor, what was expected and what came. Never blocks.
+/// sluice-class. Moves the raw pieces out of `parsed`. Regions of shared memory are the backend's. The only place that
+/// answers INVALID_ARGUMENT for a request's content; messages name the tensor, what was expected and what came. Never
+/// blocks.
 absl::Status ConvertRequest(ParsedRequest& parsed, std::optional<absl::string_view> class_word,
                             const RequestPolicy& policy, const server::InferenceBackend& backend,
                             server::InferRequest& request, Conversion& conversion);

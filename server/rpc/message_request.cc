@@ -69,6 +69,7 @@ void MessageRequest::OnHandleGone() {
 
 void MessageRequest::DropMessage() {
   inputs.clear();
+  output_regions.clear();
   parsed_.inputs.clear();
   parsed_.raw_inputs.clear();
   conversion_.decoded.clear();
@@ -105,7 +106,7 @@ absl::StatusOr<std::vector<grpc::Slice>> MessageRequest::Encode(absl::StatusOr<s
                   in_place)) {
     return absl::InternalError("the outputs are not the ones that were asked for, in that order");
   }
-  const ResponseFacts facts{*model, parsed_.id, request_class, conversion_.timings};
+  const ResponseFacts facts{*model, parsed_.id, request_class, conversion_.timings, output_regions};
   SLUICE_ASSIGN_OR_RETURN(std::vector<grpc::Slice> slices, EncodeResponse(facts, *std::move(result)));
   // Last, so that the time it tells ends where gRPC takes over.
   if (conversion_.timings) slices.push_back(EncodeTotalTime(environment_->clock.Now() - arrival));
@@ -154,6 +155,7 @@ void MessageRequest::Clear() {
   shape_bucket = 0;
   inputs.clear();
   requested_outputs.clear();
+  output_regions.clear();
   stopped.store(false, std::memory_order_relaxed);
   environment_ = nullptr;
   // Swapped, not assigned: a string that is assigned an empty one keeps its memory, which was as long as a client

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/rpc/settings_calls.h"
+#include "server/rpc/shared_memory_calls.h"
 #include "server/rpc/unary_call.h"
 
 namespace sluice::rpc {
@@ -56,6 +57,7 @@ absl::Status AnswerServerMetadata(const server::InferenceBackend& backend,
   if (backend.allows_model_control()) {
     for (const char* extension : kControlExtensions) response.add_extensions(extension);
   }
+  if (backend.shared_memory() != nullptr) response.add_extensions("system_shared_memory");
   return absl::OkStatus();
 }
 
@@ -112,6 +114,9 @@ void ArmModelCalls(CallEnvironment& environment, int count) {
     SLUICE_ARM_METHOD(ModelStatistics, kStatistics);
     SLUICE_ARM_METHOD(TraceSetting, kTrace);
     SLUICE_ARM_METHOD(LogSettings, kLogging);
+    SLUICE_ARM_METHOD(SystemSharedMemoryStatus, kSharedMemory);
+    SLUICE_ARM_METHOD(SystemSharedMemoryRegister, kSharedMemory);
+    SLUICE_ARM_METHOD(SystemSharedMemoryUnregister, kSharedMemory);
   }
 }
 

@@ -78,6 +78,46 @@ absl::Status CheckOther(absl::string_view key, const ParameterValue& value) {
   return absl::OkStatus();
 }
 
+/// The parameters of shared memory as they came.
+struct RegionParameters {
+  const std::string* region = nullptr;
+  std::optional<uint64_t> byte_size;
+  std::optional<uint64_t> offset;
+};
+
+absl::Status ReadRegionParameter(absl::string_view key, const ParameterValue& value, RegionParameters& place) {
+  if (key == kSharedMemoryRegion) {
+    place.region = std::get_if<std::string>(&value);
+    return place.region != nullptr ? absl::OkStatus() : WrongKind(key, "string", value);
+  }
+  if (key != kSharedMemoryByteSize && key != kSharedMemoryOffset) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", Quote(key), " is not known"));
+  }
+  const auto* number = std::get_if<int64_t>(&value);
+  if (number == nullptr) return WrongKind(key, "int64 (bytes)", value);
+  if (*number < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", Quote(key), ": expected 0 or more bytes, got ", *number));
+  }
+  (key == kSharedMemoryOffset ? place.offset : place.byte_size) = static_cast<uint64_t>(*number);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<server::SharedMemorySlice> FindRegion(const RegionParameters& place,
+                                                     const server::SharedMemoryRegions* regions) {
+  if (place.region == nullptr) {
+    if (!place.byte_size.has_value() && !place.offset.has_value()) return server::SharedMemorySlice();
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", Quote(place.byte_size.has_value() ? kSharedMemoryByteSize : kSharedMemoryOffset),
+                     ": expected ", Quote(kSharedMemoryRegion), " beside it, got none"));
+  }
+  if (!place.byte_size.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", Quote(kSharedMemoryRegion), ": expected ",
+                                                   Quote(kSharedMemoryByteSize), " beside it, got none"));
+  }
+  return regions->Find(*place.region, place.offset.value_or(0), *place.byte_size);
+}
+
 }  // namespace
 
 absl::StatusOr<RequestParameters> ReadRequestParameters(const Parameters& parameters) {
@@ -101,19 +141,26 @@ absl::StatusOr<RequestParameters> ReadRequestParameters(const Parameters& parame
   return result;
 }
 
-absl::Status CheckTensorParameters(const Parameters& parameters, absl::string_view where) {
+absl::StatusOr<server::SharedMemorySlice> ReadTensorParameters(const Parameters& parameters,
+                                                               const server::SharedMemoryRegions* regions,
+                                                               absl::string_view where) {
+  const auto named = [where](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
+  };
+  RegionParameters place;
   for (const auto& [key, value] : parameters) {
-    if (absl::StartsWith(key, "shared_memory_")) {
-      return absl::UnimplementedError(absl::StrCat(where, ": parameter ", Quote(key),
-                                                   ": shared memory is not served; send the data in the message"));
+    const bool of_shared_memory = absl::StartsWith(key, "shared_memory_");
+    if (of_shared_memory && regions == nullptr) {
+      return named(absl::UnimplementedError(absl::StrCat(
+          "parameter ", Quote(key), ": shared memory is not served (--shared-memory); send the data in the message")));
     }
-    if (key == "classification") {
-      return absl::UnimplementedError(absl::StrCat(where, ": parameter 'classification' is not served"));
-    }
-    const absl::Status status = CheckOther(key, value);
-    if (!status.ok()) return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
+    if (key == "classification") return named(absl::UnimplementedError("parameter 'classification' is not served"));
+    const absl::Status status = of_shared_memory ? ReadRegionParameter(key, value, place) : CheckOther(key, value);
+    if (!status.ok()) return named(status);
   }
-  return absl::OkStatus();
+  absl::StatusOr<server::SharedMemorySlice> slice = FindRegion(place, regions);
+  if (!slice.ok()) return named(slice.status());
+  return slice;
 }
 
 }  // namespace sluice::rpc

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/request_parameters.h"
 #include "server/rpc/wire_reader.h"
 
 namespace sluice::rpc {
@@ -23,6 +24,7 @@ constexpr uint32_t kRawOutputContents = 6;
 constexpr uint32_t kOutputName = 1;
 constexpr uint32_t kOutputDatatype = 2;
 constexpr uint32_t kOutputShape = 3;
+static_assert(kParameters == 4);  // of an output too
 constexpr uint32_t kEntryKey = 1;
 constexpr uint32_t kEntryValue = 2;
 constexpr uint32_t kBoolParam = 1;
@@ -62,11 +64,15 @@ void AppendStringParameter(absl::string_view key, absl::string_view text, std::s
   AppendParameter(key, value, out);
 }
 
-void AppendDurationParameter(absl::string_view key, absl::Duration duration, std::string& out) {
+void AppendInt64Parameter(absl::string_view key, int64_t number, std::string& out) {
   std::string value;
   AppendTag(kInt64Param, WireType::kVarint, value);
-  AppendVarint(static_cast<uint64_t>(absl::ToInt64Microseconds(duration)), value);
+  AppendVarint(static_cast<uint64_t>(number), value);
   AppendParameter(key, value, out);
+}
+
+void AppendDurationParameter(absl::string_view key, absl::Duration duration, std::string& out) {
+  AppendInt64Parameter(key, absl::ToInt64Microseconds(duration), out);
 }
 
 void AppendTimings(const server::RequestTimings& timings, std::string& out) {
@@ -78,13 +84,22 @@ void AppendTimings(const server::RequestTimings& timings, std::string& out) {
   AppendDurationParameter("sluice_d2h_us", timings.d2h, out);
 }
 
-void AppendOutput(const server::ServedTensor& tensor, const std::vector<int64_t>& shape, std::string& out) {
+/// Where the output went, as the request said it.
+void AppendRegion(const server::SharedMemorySlice& region, std::string& out) {
+  AppendStringParameter(kSharedMemoryRegion, region.region->facts().name, out);
+  AppendInt64Parameter(kSharedMemoryByteSize, static_cast<int64_t>(region.byte_size), out);
+  AppendInt64Parameter(kSharedMemoryOffset, static_cast<int64_t>(region.offset), out);
+}
+
+void AppendOutput(const server::ServedTensor& tensor, const std::vector<int64_t>& shape,
+                  const server::SharedMemorySlice* region, std::string& out) {
   std::string output;
   AppendField(kOutputName, tensor.name, output);
   AppendField(kOutputDatatype, WireName(tensor.type), output);
   std::string packed;
   for (const int64_t dimension : shape) AppendVarint(static_cast<uint64_t>(dimension), packed);
   AppendField(kOutputShape, packed, output);
+  if (region != nullptr) AppendRegion(*region, output);
   AppendField(kOutputs, output, out);
 }
 
@@ -155,11 +170,14 @@ absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& fac
   if (facts.timings) AppendTimings(result.timings, head);
 
   size_t total_bytes = 0;
-  for (const server::ResponseOutput& output : result.outputs) {
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    const server::ResponseOutput& output = result.outputs[i];
     if (output.output_index >= facts.model.outputs.size()) {
       return absl::InternalError(absl::StrCat("the model has no output ", output.output_index));
     }
-    AppendOutput(facts.model.outputs[output.output_index], output.shape, head);
+    const bool in_region = i < facts.output_regions.size() && facts.output_regions[i];
+    AppendOutput(facts.model.outputs[output.output_index], output.shape, in_region ? &facts.output_regions[i] : nullptr,
+                 head);
     total_bytes += SizeOf(output) + 16;  // with its tag and length
   }
   total_bytes += head.size();

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,13 @@ struct ResponseFacts {
   const std::string& id;  ///< Echoed as it came.
   RequestClass used_class = RequestClass::kStandard;
   bool timings = false;
+  std::span<const server::SharedMemorySlice> output_regions = {};  ///< As server::InferRequest has them.
 };
 
-/// Encodes a ModelInferResponse: every output raw and in order. Takes the outputs' storage; it lives until gRPC has
-/// written the slices. INVALID_ARGUMENT when the message would be over 2 GiB - 1; INTERNAL when an output does not
-/// belong to the model.
+/// Encodes a ModelInferResponse: every output raw and in order. One that went to shared memory has parameters that say
+/// where, and an empty entry among the raw ones, since clients find theirs by counting. Takes the outputs' storage; it
+/// lives until gRPC has written the slices. INVALID_ARGUMENT when the message would be over 2 GiB - 1; INTERNAL when an
+/// output does not belong to the model.
 absl::StatusOr<std::vector<grpc::Slice>> EncodeResponse(const ResponseFacts& facts, server::InferResult result);
 
 /// Parameter sluice_total_us as a piece to put behind an encoded response: from the complete message to `total` later,

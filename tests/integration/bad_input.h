@@ -33,6 +33,8 @@ BadInputs BadContents();
 BadInputs BadParameters();
 BadInputs BadEncodings();
 BadInputs BadCalls();
+/// With --shared-memory=system, a region "region" of 64 bytes, and its object, of as many bytes, at `key`.
+BadInputs BadRegions(const std::string& key);
 
 /// The server's limit of a message, for rows that are longer.
 inline constexpr int64_t kMessageLimit = int64_t{1} << 20;

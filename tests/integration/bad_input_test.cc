@@ -19,6 +19,8 @@
 #include "tests/integration/process_memory.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/integration/tiny_models.h"
+#include "tests/support/shared_memory_object.h"
+#include "tests/support/status_matchers.h"
 
 namespace sluice::testing {
 namespace {
@@ -48,8 +50,7 @@ class BadInputTest : public ServerTest {
     }
   }
 
-  void StartServer() {
-    server::ServerConfig config = SmallConfig();
+  void StartServer(server::ServerConfig config = SmallConfig()) {
     config.max_message_bytes = kMessageLimit;
     Start(config);
     // A connection of its own: some rows make gRPC close it, which must not touch the good requests.
@@ -57,6 +58,22 @@ class BadInputTest : public ServerTest {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     generic_ = std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
         absl::StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  void ExpectRefusals(const BadInputs& rows) {
+    for (const BadInput& row : rows) {
+      SCOPED_TRACE(row.what);
+      const grpc::Status status = Send(row);
+      const std::string message = status.error_message();
+      EXPECT_EQ(status.error_code(), row.code) << message;
+      for (const std::string& word : row.words) EXPECT_THAT(message, HasSubstr(word));
+      EXPECT_LT(message.size(), 4096u);
+      EXPECT_TRUE(std::none_of(message.begin(), message.end(), [](char c) {
+        return std::iscntrl(static_cast<unsigned char>(c)) != 0;
+      })) << message;
+    }
+    std::printf("rows: %zu\n", rows.size());
+    EXPECT_TRUE(Infer(GoodRequest()).ok());
   }
 
   /// A row may make gRPC close the connection just when the next one is sent on it; that one goes over a new one.
@@ -88,25 +105,26 @@ class BadInputTest : public ServerTest {
 
 TEST_F(BadInputTest, EveryOneHasItsCodeAndItsWords) {
   StartServer();
-  for (const BadInput& row : rows_) {
-    SCOPED_TRACE(row.what);
-    const grpc::Status status = Send(row);
-    const std::string message = status.error_message();
-    EXPECT_EQ(status.error_code(), row.code) << message;
-    for (const std::string& word : row.words) EXPECT_THAT(message, HasSubstr(word));
-    EXPECT_LT(message.size(), 4096u);
-    EXPECT_TRUE(std::none_of(message.begin(), message.end(), [](char c) {
-      return std::iscntrl(static_cast<unsigned char>(c)) != 0;
-    })) << message;
-  }
-  std::printf("rows: %zu\n", rows_.size());
   EXPECT_GE(rows_.size(), 150u);
-  EXPECT_TRUE(Infer(GoodRequest()).ok());
+  ExpectRefusals(rows_);
+}
+
+TEST_F(BadInputTest, ThoseOfSharedMemoryToo) {
+  server::ServerConfig config = SmallConfig();
+  config.system_shared_memory = true;
+  config.max_shared_memory_regions = 2;
+  config.max_shared_memory_bytes = 4096;
+  StartServer(config);
+  const SharedMemoryObject object(64);
+  ASSERT_OK(server_->serving().shared_memory()->Register({"region", object.key(), 0, 64}));
+  ExpectRefusals(BadRegions(object.key()));
+  EXPECT_EQ(server_->serving().shared_memory()->Describe("")->size(), 1u);
 }
 
 TEST_F(BadInputTest, NoTwoRowsAreTheSame) {
   std::vector<std::string> names;
   for (const BadInput& row : rows_) names.push_back(row.what);
+  for (const BadInput& row : BadRegions("/key")) names.push_back(row.what);
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end())
       << "twice: " << *std::adjacent_find(names.begin(), names.end());

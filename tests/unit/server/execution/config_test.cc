@@ -65,6 +65,17 @@ TEST(ParseFlags, ReadsWhichModelsAreLoaded) {
   EXPECT_TRUE(Parse({"--model-repository", "models", "--model-control-mode=explicit"})->config.load_models.empty());
 }
 
+TEST(ParseFlags, SharedMemoryIsOffUnlessAskedFor) {
+  EXPECT_FALSE(Parse({"--model-repository", "models"})->config.system_shared_memory);
+  EXPECT_FALSE(Parse({"--model-repository", "models", "--shared-memory=off"})->config.system_shared_memory);
+  const auto flags = Parse({"--model-repository", "models", "--shared-memory=system", "--max-shared-memory-regions=3",
+                            "--max-shared-memory-bytes=2MiB"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_TRUE(flags->config.system_shared_memory);
+  EXPECT_EQ(flags->config.max_shared_memory_regions, 3);
+  EXPECT_EQ(flags->config.max_shared_memory_bytes, 2 << 20);
+}
+
 TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
   const std::vector<std::pair<std::vector<const char*>, std::string>> table = {
       {{}, "--model-repository"},
@@ -75,6 +86,9 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--grpc-port", "many"}, "--grpc-port"},
       {{"--model-repository", "m", "--metrics-port", "65536"}, "--metrics-port"},
       {{"--model-repository", "m", "--metrics-port", "8001"}, "--metrics-port"},
+      {{"--model-repository", "m", "--shared-memory", "cuda"}, "--shared-memory"},
+      {{"--model-repository", "m", "--max-shared-memory-regions", "0"}, "--max-shared-memory-regions"},
+      {{"--model-repository", "m", "--max-shared-memory-bytes", "1"}, "--max-shared-memory-bytes"},
       {{"--model-repository", "m", "--io-threads", "0"}, "--io-threads"},
       {{"--model-repository", "m", "--io-threads", "5"}, "--io-threads"},
       {{"--model-repository", "m", "--request-threads", "1"}, "--request-threads"},

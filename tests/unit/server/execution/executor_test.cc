@@ -12,6 +12,7 @@
 #include "gpu/launcher.h"
 #include "model_harness.h"
 #include "onnx_writer.h"
+#include "tests/support/shared_memory_object.h"
 #include "tests/support/status_matchers.h"
 
 namespace sluice::server {
@@ -41,6 +42,8 @@ class ExecutorTest : public model::ModelTest {
     served->inputs.resize(1);
     served->inputs[0].type = DataType::kFp32;
     served->outputs = served->inputs;
+    served->inputs[0].name = "x";
+    served->outputs[0].name = "y";
     served->max_batch_size = 8;
     served->shape_buckets = {{{kWidth}}};
     served_ = served;
@@ -81,6 +84,14 @@ class ExecutorTest : public model::ModelTest {
   size_t used() const { return pool_->use(RequestClass::kBatch).used_bytes; }
   gpu::SlotPool& slots() { return *executable_.instance->plans(0)[0].slots[2]; }
 
+  static SharedMemorySlice Slice(const SharedMemoryObject& object, uint64_t offset, uint64_t byte_size) {
+    auto region = SharedMemoryRegion::Open({"r", object.key(), 0, object.size()});
+    EXPECT_OK(region.status());
+    return {*region, offset, byte_size};
+  }
+  static std::string AsString(const TestRequest& request) {
+    return std::string(reinterpret_cast<const char*>(request.values.data()), request.values.size() * sizeof(float));
+  }
   static void ExpectDoubled(const TestRequest& request, std::span<const std::byte> bytes) {
     ASSERT_EQ(bytes.size(), request.values.size() * sizeof(float));
     std::vector<float> values(request.values.size());
@@ -117,6 +128,75 @@ TEST_F(ExecutorTest, ScattersIntoEachRequestsOwnMemory) {
   EXPECT_EQ(used(), 3 * kRowBytes);
   outcome = {};
   EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(ExecutorTest, SharedMemoryInAndOut) {
+  // Goal: rows go from and to regions as they do from and to messages, without response memory, and what one request's
+  // region refuses fails that request alone. Method: four merged: all in regions, none, an input that shrank, an output
+  // that shrank; parts cross their borders.
+  const auto good = Request(3), plain = Request(2), short_input = Request(1), short_output = Request(2);
+  const SharedMemoryObject object(6 * kRowBytes), shrunk(2 * kRowBytes);
+  object.Put(0, AsString(*good));
+  good->inputs[0] = {{3, kWidth}, {}, Slice(object, 0, 3 * kRowBytes)};
+  good->output_regions = {Slice(object, 3 * kRowBytes, 3 * kRowBytes)};
+  short_input->inputs[0] = {{1, kWidth}, {}, Slice(shrunk, kRowBytes, kRowBytes)};
+  short_output->output_regions = {Slice(shrunk, 0, 2 * kRowBytes)};
+  shrunk.Resize(kRowBytes + 8);
+  EXPECT_EQ(PooledResponseBytes(*executable_.instance, *good), 0u);
+
+  const ExecutionOutcome outcome = Run({good, plain, short_input, short_output}, absl::Seconds(10));
+  ASSERT_OK(outcome.status);
+  ASSERT_EQ(outcome.failures.size(), 4u);
+  EXPECT_OK(outcome.failures[0]);
+  EXPECT_OK(outcome.failures[1]);
+  EXPECT_THAT(outcome.failures[2], StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("input 'x': shared memory "
+                                                                                             "region 'r'")));
+  EXPECT_THAT(outcome.failures[3], StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("output 'y': shared "
+                                                                                             "memory region 'r'")));
+  const std::string written = object.Get(3 * kRowBytes, 3 * kRowBytes);
+  ExpectDoubled(*good, std::as_bytes(std::span<const char>(written)));
+  EXPECT_EQ(outcome.results[0].outputs.at(0).bytes, "");
+  EXPECT_FALSE(outcome.results[0].outputs.at(0).pooled);
+  ExpectDoubled(*plain, outcome.results[1].outputs.at(0).pooled.bytes());
+  EXPECT_EQ(shrunk.size(), kRowBytes + 8);
+  EXPECT_EQ(slots().free_count(), 2u);
+}
+
+TEST_F(ExecutorTest, NothingRunsForRequestsWithoutInputs) {
+  const auto request = Request(2);
+  const SharedMemoryObject object(2 * kRowBytes);
+  request->inputs[0] = {{2, kWidth}, {}, Slice(object, 0, 2 * kRowBytes)};
+  object.Resize(0);
+  const ExecutionOutcome outcome = Run({request}, absl::Seconds(10));
+  EXPECT_TRUE(absl::IsCancelled(outcome.status)) << outcome.status;
+  EXPECT_THAT(outcome.failures.at(0), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("got 0")));
+  EXPECT_EQ(outcome.profile, absl::ZeroDuration());
+  EXPECT_EQ(slots().free_count(), 2u);
+}
+
+TEST_F(ExecutorTest, WhoWasAnsweredIsNotWrittenTo) {
+  // Goal: a client that has its answer may use its memory again. Method: a request that has been stopped, merged with
+  // one that has not, so that it runs.
+  const auto stopped = Request(1), other = Request(1);
+  const SharedMemoryObject object(kRowBytes);
+  stopped->output_regions = {Slice(object, 0, kRowBytes)};
+  stopped->stopped = true;
+  ASSERT_OK(Run({stopped, other}, absl::Seconds(10)).status);
+  EXPECT_EQ(object.Get(0, kRowBytes), std::string(kRowBytes, '\0'));
+}
+
+TEST_F(ExecutorTest, OutputsFitIntoTheirRegions) {
+  const auto request = Request(2);
+  const SharedMemoryObject object(2 * kRowBytes);
+  request->output_regions = {Slice(object, 0, 2 * kRowBytes)};
+  EXPECT_OK(CheckOutputRegions(*executable_.instance, *request));
+  request->output_regions[0].byte_size -= 1;
+  EXPECT_THAT(CheckOutputRegions(*executable_.instance, *request),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "shared memory size specified with the request for output 'y' (131071 bytes) should be at least "
+                       "131072 bytes to hold the results"));
+  request->output_regions.clear();
+  EXPECT_OK(CheckOutputRegions(*executable_.instance, *request));
 }
 
 TEST_F(ExecutorTest, AWaitForASlotIsBounded) {

@@ -53,6 +53,8 @@ class PuppetBackend : public server::InferenceBackend {
   void Close();
   /// Waits for the next load or unload.
   ControlCall TakeControl();
+  /// Null: not served. Before the server starts, as long as it lives.
+  void SetSharedMemory(server::SharedMemoryRegions* regions) { shared_memory_ = regions; }
   void AllowModelControl(bool allow) { allows_model_control_ = allow; }
   /// What ReadIndex answers, and what it was asked last.
   void SetIndex(absl::StatusOr<std::vector<server::ModelIndexEntry>> index);
@@ -67,6 +69,7 @@ class PuppetBackend : public server::InferenceBackend {
                                                                        const std::string& version) const override;
   absl::StatusOr<std::vector<int64_t>> ReadyVersions(const std::string& name) const override;
   std::vector<std::shared_ptr<const server::ServedModel>> ReadyModels() const override;
+  server::SharedMemoryRegions* shared_memory() const override { return shared_memory_; }
   void Submit(std::shared_ptr<server::InferRequest> request) override;
   void Cancel(const std::shared_ptr<server::InferRequest>& request) override;
   bool allows_model_control() const override { return allows_model_control_; }
@@ -80,6 +83,7 @@ class PuppetBackend : public server::InferenceBackend {
   std::atomic<bool> ready_ = true;
   std::atomic<bool> live_ = true;
   std::atomic<bool> allows_model_control_ = false;
+  server::SharedMemoryRegions* shared_memory_ = nullptr;
   std::function<void(std::shared_ptr<server::InferRequest>)> on_submit_;
   absl::Status cancel_answer_ = absl::CancelledError("cancelled in the queue");
   mutable Mutex mutex_;

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "inference.pb.h"
 #include "puppet_backend.h"
+#include "tests/support/shared_memory_object.h"
 
 namespace sluice::rpc {
 namespace {
@@ -64,6 +65,34 @@ TEST(Response, ParsesAsProtobuf) {
   EXPECT_EQ(response.parameters().at("sluice_gpu_wait_us").int64_param(), 4);
   EXPECT_EQ(response.parameters().at("sluice_compute_us").int64_param(), 5);
   EXPECT_EQ(response.parameters().at("sluice_d2h_us").int64_param(), 300);
+}
+
+// Goal: an output in shared memory says where, and leaves the others' raw entries in their places. Method: one between
+// two that are not.
+TEST(Response, OutputsInSharedMemory) {
+  const auto model = ThreeOutputs();
+  const SharedMemoryObject object(64);
+  auto region = server::SharedMemoryRegion::Open({"r", object.key(), 0, 64});
+  ASSERT_TRUE(region.ok()) << region.status();
+  const std::vector<server::SharedMemorySlice> regions = {{}, {*region, 32, 16}, {}};
+  server::InferResult result;
+  result.outputs.push_back({1, {3}, std::string(24, 's')});
+  result.outputs.push_back({0, {1, 2}, ""});
+  result.outputs.push_back({2, {1}, "12345"});
+  const auto slices = EncodeResponse({*model, "", RequestClass::kBatch, false, regions}, std::move(result));
+  ASSERT_TRUE(slices.ok()) << slices.status();
+  inference::ModelInferResponse response;
+  ASSERT_TRUE(response.ParseFromString(Join(*slices)));
+  EXPECT_THAT(response.raw_output_contents(), testing::ElementsAre(std::string(24, 's'), "", "12345"));
+  EXPECT_EQ(response.outputs(0).parameters_size(), 0);
+  EXPECT_EQ(response.outputs(2).parameters_size(), 0);
+  const auto& parameters = response.outputs(1).parameters();
+  EXPECT_EQ(response.outputs(1).datatype(), "FP32");
+  EXPECT_THAT(response.outputs(1).shape(), testing::ElementsAre(1, 2));
+  EXPECT_EQ(parameters.size(), 3u);
+  EXPECT_EQ(parameters.at("shared_memory_region").string_param(), "r");
+  EXPECT_EQ(parameters.at("shared_memory_byte_size").int64_param(), 16);
+  EXPECT_EQ(parameters.at("shared_memory_offset").int64_param(), 32);
 }
 
 // Goal: the total time can follow what was encoded before it. Method: parse both together.

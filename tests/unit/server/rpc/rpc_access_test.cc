@@ -28,6 +28,7 @@ class RpcAccessTest : public RpcTest {
   using Call = std::function<grpc::Status(grpc::ClientContext&)>;
 
   void Restrict(Protocol protocol) {
+    backend_.SetSharedMemory(&regions_);
     backend_.OnSubmit(
         [](const std::shared_ptr<server::InferRequest>& request) { request->Finish(EchoResult(*request)); });
     RpcOptions options;
@@ -77,6 +78,8 @@ class RpcAccessTest : public RpcTest {
             {Protocol::kMetadata, Of(&Stub::ModelMetadata, metadata)},
             {Protocol::kModelConfig, Of(&Stub::ModelConfig, config)},
             {Protocol::kStatistics, Of(&Stub::ModelStatistics)},
+            {Protocol::kSharedMemory, Of(&Stub::SystemSharedMemoryStatus)},
+            {Protocol::kSharedMemory, Of(&Stub::SystemSharedMemoryUnregister)},
             {Protocol::kInference, Of(&Stub::ModelInfer, EchoRequest())}};
   }
 
@@ -88,11 +91,12 @@ class RpcAccessTest : public RpcTest {
 
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+  server::SharedMemoryRegions regions_{{}};
 };
 
 TEST_F(RpcAccessTest, NeedsTheHeaderOfItsProtocol) {
-  for (const Protocol restricted :
-       {Protocol::kHealth, Protocol::kMetadata, Protocol::kModelConfig, Protocol::kStatistics, Protocol::kInference}) {
+  for (const Protocol restricted : {Protocol::kHealth, Protocol::kMetadata, Protocol::kModelConfig,
+                                    Protocol::kStatistics, Protocol::kInference, Protocol::kSharedMemory}) {
     Restrict(restricted);
     for (const auto& [protocol, call] : Calls()) {
       if (protocol != restricted) {
