@@ -30,6 +30,7 @@ MODES = {
     "batch of 4": [["-b", "4", "--concurrency-range=2"]],
     "p99, with a timeout parameter": [["--percentile=99", "--concurrency-range=2", "--request-parameter", "timeout:5000000:int"]],
     "gzip": [["--concurrency-range=2", "--grpc-compression-algorithm", "gzip"]],
+    "--shared-memory=system": [["--concurrency-range=2", "--shared-memory=system", "--output-shared-memory-size=4096"]],
     "two processes, priority 1 and 3": [["--concurrency-range=1", "--request-parameter", "priority:1:int"],
                                         ["--concurrency-range=2", "--request-parameter", "priority:3:int"]],
     "--collect-metrics": [["--concurrency-range=2", "--collect-metrics", "--metrics-interval=500"]],
@@ -103,7 +104,7 @@ def main():
     parser.add_argument("--model", default="filetype", help="of the repository (default: %(default)s)")
     parser.add_argument("--json", help="write the results to this file")
     arguments = parser.parse_args()
-    server = server_process.ServerProcess(arguments.server, "--devices", arguments.devices)
+    server = server_process.ServerProcess(arguments.server, "--devices", arguments.devices, "--shared-memory=system")
     rows, failed = [], 0
     try:
         for name, processes in MODES.items():
