@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "client/convert.h"
 #include "client/errors.h"
@@ -207,10 +208,14 @@ absl::StatusOr<std::vector<ModelIndexEntry>> Client::RepositoryIndex() {
   return models;
 }
 
-absl::Status Client::LoadModel(const std::string& model, const std::optional<std::string>& config) {
+absl::Status Client::LoadModel(const std::string& model, const std::optional<std::string>& config,
+                               const std::map<std::string, std::string>& files) {
   inference::RepositoryModelLoadRequest request;
   request.set_model_name(model);
   if (config.has_value()) (*request.mutable_parameters())["config"].set_string_param(*config);
+  for (const auto& [path, bytes] : files) {
+    (*request.mutable_parameters())[absl::StrCat("file:", path)].set_bytes_param(bytes);
+  }
   return Call<inference::RepositoryModelLoadResponse>(NextStub(), &Stub::RepositoryModelLoad, request,
                                                       options_.default_deadline)
       .status();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,9 +58,11 @@ class Client {
   /// All models of the server's repository.
   absl::StatusOr<std::vector<ModelIndexEntry>> RepositoryIndex();
   /// Loads what the repository has of a model, replacing what is loaded, with `config` (JSON) in place of its
-  /// config.pbtxt. Answered when it is over: long loads need a long ClientOptions::default_deadline. UNAVAILABLE unless
-  /// the server lets clients do this.
-  absl::Status LoadModel(const std::string& model, const std::optional<std::string>& config = std::nullopt);
+  /// config.pbtxt; or, with `files` (contents by "VERSION/NAME", such as "1/model.onnx"), these in place of the
+  /// repository's, which needs a config. Answered when it is over: long loads need a long
+  /// ClientOptions::default_deadline. UNAVAILABLE unless the server lets clients do this.
+  absl::Status LoadModel(const std::string& model, const std::optional<std::string>& config = std::nullopt,
+                         const std::map<std::string, std::string>& files = {});
   /// Answered when the model takes no more requests.
   absl::Status UnloadModel(const std::string& model);
   /// The standard health service. NOT_FOUND for a service name the server does not know.

@@ -4,12 +4,16 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "client/commands/commands.h"
 #include "client/commands/connection.h"
 #include "client/text_table.h"
@@ -23,17 +27,38 @@ struct ModelsFlags {
   std::string load;
   std::string unload;
   std::string config_file;
+  std::vector<std::string> files;  ///< VERSION/NAME=PATH
 };
 
-/// INVALID_ARGUMENT for a file that cannot be read.
-absl::StatusOr<std::optional<std::string>> ReadConfig(const std::string& path) {
-  if (path.empty()) return std::nullopt;
+/// INVALID_ARGUMENT naming `flag` for a file that cannot be read.
+absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError(absl::StrCat("--config: cannot read '", path, "'"));
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot read '", path, "'"));
   }
   return text;
+}
+
+/// What is sent with a load.
+struct Given {
+  std::optional<std::string> config;
+  std::map<std::string, std::string> files;
+};
+
+absl::StatusOr<Given> ReadGiven(const ModelsFlags& flags) {
+  Given given;
+  if (!flags.config_file.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(given.config, ReadFile("--config", flags.config_file));
+  }
+  for (const std::string& file : flags.files) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(file, absl::MaxSplits('=', 1));
+    if (parts.first.empty() || parts.second.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("--file: expected VERSION/NAME=PATH, got '", file, "'"));
+    }
+    SLUICE_ASSIGN_OR_RETURN(given.files[parts.first], ReadFile("--file", parts.second));
+  }
+  return given;
 }
 
 void PrintModels(const ConnectionFlags& flags, const std::vector<ModelIndexEntry>& models) {
@@ -54,9 +79,9 @@ void PrintModels(const ConnectionFlags& flags, const std::vector<ModelIndexEntry
 }
 
 int RunModels(const ModelsFlags& flags) {
-  const absl::StatusOr<std::optional<std::string>> config = ReadConfig(flags.config_file);
-  if (!config.ok()) {
-    PrintError(flags.connection, config.status());
+  const absl::StatusOr<Given> given = ReadGiven(flags);
+  if (!given.ok()) {
+    PrintError(flags.connection, given.status());
     return kExitUsage;
   }
   int exit_code = kExitOk;
@@ -64,7 +89,7 @@ int RunModels(const ModelsFlags& flags) {
   if (client == nullptr) return exit_code;
   absl::Status status;
   if (!flags.unload.empty()) status = client->UnloadModel(flags.unload);
-  if (status.ok() && !flags.load.empty()) status = client->LoadModel(flags.load, *config);
+  if (status.ok() && !flags.load.empty()) status = client->LoadModel(flags.load, given->config, given->files);
   absl::StatusOr<std::vector<ModelIndexEntry>> models = std::vector<ModelIndexEntry>();
   if (status.ok()) models = client->RepositoryIndex();
   if (status.ok()) status = models.status();
@@ -86,8 +111,14 @@ void AddModelsCommand(CLI::App& app, int& exit_code) {
   command->add_option("--unload", flags->unload, "A model to unload first");
   CLI::Option* load =
       command->add_option("--load", flags->load, "A model to load, or to replace by what the repository has now");
-  command->add_option("--config", flags->config_file, "File of JSON in place of the loaded model's config.pbtxt")
-      ->needs(load);
+  CLI::Option* config =
+      command->add_option("--config", flags->config_file, "File of JSON in place of the loaded model's config.pbtxt")
+          ->needs(load);
+  command
+      ->add_option("--file", flags->files,
+                   "VERSION/NAME=PATH, repeatable: files to load in place of the repository's, such as "
+                   "1/model.onnx=FILE")
+      ->needs(config);
   command->add_flag("--json", flags->connection.json, "Print JSON");
   command->callback([flags, &exit_code] { exit_code = RunModels(*flags); });
 }

@@ -7,6 +7,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/thread.h"
+#include "client/commands/commands.h"
 #include "health.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/integration/tiny_models.h"
@@ -434,6 +436,28 @@ TEST_F(RepositoryControlTest, FailedLoadsLeaveNothingBehind) {
   EXPECT_TRUE(Infer(Request("double", 8)).ok());
 }
 
+// Goal: the command line brings files along too, and says which flag is wrong. Method: `sluice models` on files of
+// ours.
+TEST_F(RepositoryControlTest, TheCommandLineBringsFilesAlong) {
+  StartExplicit();
+  const std::string model = repository_ + "/.model", config = repository_ + "/.config";
+  std::ofstream(model) << DoublingModel(2);
+  std::ofstream(config) << "{\"max_batch_size\": 3}";
+  const auto run = [&](const std::string& arguments) {
+    int exit_code = -1;
+    CLI::App app("sluice");
+    client::AddModelsCommand(app, exit_code);
+    app.parse(absl::StrCat("models --url 127.0.0.1:", server_->grpc_port(), " ", arguments));
+    return exit_code;
+  };
+  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file 7/model.onnx=", model)), client::kExitOk);
+  EXPECT_TRUE(client_->ModelMetadata("brought", "7").ok());
+  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file 7/model.onnx=/nowhere")), client::kExitUsage);
+  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file 7/model.onnx")), client::kExitUsage);
+  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file /1/m=", model)), client::kExitFailed);
+  EXPECT_THROW(run(absl::StrCat("--load brought --file 7/model.onnx=", model)), CLI::RequiresError);
+}
+
 TEST_F(RepositoryControlTest, OurOwnClientDoesTheSame) {
   StartExplicit();
   EXPECT_TRUE(client_->LoadModel("double", "{\"max_batch_size\": 2}").ok());
@@ -441,6 +465,11 @@ TEST_F(RepositoryControlTest, OurOwnClientDoesTheSame) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->max_batch_size(), 2);
   EXPECT_EQ(client_->LoadModel("nobody").code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(client_->LoadModel("brought", "{\"max_batch_size\": 3}", {{"7/model.onnx", DoublingModel(2)}}).ok());
+  const auto brought = client_->ModelMetadata("brought", "7");
+  ASSERT_TRUE(brought.ok()) << brought.status();
+  EXPECT_EQ(brought->inputs[0].shape, (std::vector<int64_t>{-1, 2}));
+  EXPECT_TRUE(client_->UnloadModel("brought").ok());
   EXPECT_TRUE(client_->UnloadModel("double").ok());
   AwaitIndex("chain,,,; double,1,UNAVAILABLE,unloaded");
   const auto index = client_->RepositoryIndex();
