@@ -8,30 +8,59 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "gpu/kernels/library.h"
+#include "gpu/load_turns.h"
 
 namespace sluice::model {
+
+namespace {
+
+// Most constants are smaller, so that few of them need it made anew.
+constexpr size_t kLeastStagingBytes = size_t{4} << 20;
+// Of one copy while latency requests come: some 20 us on PCIe 5, as long as a unit.
+constexpr size_t kSharedCopyBytes = size_t{1} << 20;
+
+}  // namespace
+
+absl::Status ConstantPool::Upload(size_t size_bytes, gpu::DeviceSpan to,
+                                  absl::FunctionRef<absl::Status(std::span<std::byte>)> pack) {
+  if (size_bytes == 0) return pack({});
+  if (!stream_) {
+    SLUICE_ASSIGN_OR_RETURN(stream_, device_.CreateStream(gpu::StreamPriority::kLow));
+  }
+  if (staging_.view().size_bytes < size_bytes) {
+    staging_ = {};
+    SLUICE_ASSIGN_OR_RETURN(staging_, device_.AllocatePinned(std::max(size_bytes, kLeastStagingBytes)));
+  }
+  SLUICE_RETURN_IF_ERROR(pack(std::span(staging_.view().data, size_bytes)));
+  gpu::LoadTurns* const turns = device_.kernels().load_turns();
+  for (size_t done = 0; done < size_bytes;) {
+    const bool shared = gpu::LongestTurn(turns) < absl::InfiniteDuration();
+    const size_t count = shared ? std::min(size_bytes - done, kSharedCopyBytes) : size_bytes - done;
+    const auto copy = [&]() -> absl::Status {
+      SLUICE_RETURN_IF_ERROR(
+          device_.CopyToDevice(stream_, staging_.view().subspan(done, count), to.subspan(done, count)));
+      return device_.Synchronize(stream_);
+    };
+    SLUICE_RETURN_IF_ERROR(gpu::RunInTurn(turns, absl::ZeroDuration(), copy).status());
+    done += count;
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ConstantPool::Entry> ConstantPool::Pack(size_t size_bytes,
                                                        absl::FunctionRef<absl::Status(std::span<std::byte>)> pack) {
   Entry entry;
   const size_t allocated_bytes = std::max<size_t>(size_bytes, 1);
-  const bool unified = device_.info().unified_memory;
-  SLUICE_ASSIGN_OR_RETURN(
-      gpu::PinnedBuffer staging,
-      device_.AllocatePinned(allocated_bytes, unified ? gpu::MemoryKind::kWeights : gpu::MemoryKind::kOther));
-  SLUICE_RETURN_IF_ERROR(pack(std::span(staging.view().data, size_bytes)));
-  if (unified) {
-    entry.span = staging.view().device_span().subspan(0, size_bytes);
-    entry.pinned = std::move(staging);
+  if (device_.info().unified_memory) {
+    SLUICE_ASSIGN_OR_RETURN(entry.pinned, device_.AllocatePinned(allocated_bytes, gpu::MemoryKind::kWeights));
+    entry.span = entry.pinned.view().device_span().subspan(0, size_bytes);
+    SLUICE_RETURN_IF_ERROR(pack(std::span(entry.pinned.view().data, size_bytes)));
     return entry;
   }
   SLUICE_ASSIGN_OR_RETURN(entry.device, device_.AllocateDevice(allocated_bytes, gpu::MemoryKind::kWeights));
   entry.span = entry.device.view().subspan(0, size_bytes);
-  if (size_bytes > 0) {
-    SLUICE_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.CreateStream(gpu::StreamPriority::kLow));
-    SLUICE_RETURN_IF_ERROR(device_.CopyToDevice(stream, staging.view().subspan(0, size_bytes), entry.span));
-    SLUICE_RETURN_IF_ERROR(device_.Synchronize(stream));
-  }
+  SLUICE_RETURN_IF_ERROR(Upload(size_bytes, entry.span, pack));
   return entry;
 }
 

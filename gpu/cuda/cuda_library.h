@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "gpu/kernels/cuda_trial.h"
 #include "gpu/kernels/library.h"
 
 namespace sluice::gpu::cuda {
@@ -26,6 +27,7 @@ class CudaKernelLibrary final : public KernelLibrary {
 
   KernelFeatures features() const override { return {.low_precision = true}; }
   TuningTable* tuning() override { return tuning_.get(); }
+  void SetLoadTurns(LoadTurns* turns) override;
   /// FP32, without rounding of inputs unless TF32 is asked for, FP16 and BF16: cuBLASLt, whose algorithms are tried
   /// here unless a tuning says which, and an own kernel for up to four rows. FP64, INT32 and INT64 by own kernels, with
   /// alpha and beta 1 and no activation.
@@ -65,6 +67,7 @@ class CudaKernelLibrary final : public KernelLibrary {
  private:
   const int ordinal_;
   const std::unique_ptr<TuningTable> tuning_;  ///< Never null.
+  TrialRules trial_rules_;
   const std::unique_ptr<MathLibraries> math_;
   const std::unique_ptr<MatMulChoices> matmul_choices_;
 };

@@ -14,7 +14,7 @@
 // the version must match exactly: raise it with every change of gpu/device.h, gpu/kernel.h or gpu/kernels/*.h.
 namespace sluice::gpu {
 
-inline constexpr uint32_t kCudaModuleVersion = 5;
+inline constexpr uint32_t kCudaModuleVersion = 6;
 inline constexpr char kCudaModuleVersionSymbol[] = "sluice_cuda_module_version";
 inline constexpr char kCudaModuleCreateSymbol[] = "sluice_cuda_module_create_device";
 

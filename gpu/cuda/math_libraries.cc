@@ -103,9 +103,15 @@ CudaKernelLibrary::CudaKernelLibrary(int ordinal, std::unique_ptr<TuningTable> t
     : KernelLibrary(Backend::kCuda),
       ordinal_(ordinal),
       tuning_(std::move(tuning)),
+      trial_rules_{*tuning_},
       math_(std::make_unique<MathLibraries>(ordinal)),
-      matmul_choices_(std::make_unique<MatMulChoices>(ordinal, *tuning_)) {}
+      matmul_choices_(std::make_unique<MatMulChoices>(ordinal, trial_rules_)) {}
 CudaKernelLibrary::~CudaKernelLibrary() = default;
+
+void CudaKernelLibrary::SetLoadTurns(LoadTurns* turns) {
+  KernelLibrary::SetLoadTurns(turns);
+  trial_rules_.turns = turns;
+}
 
 bool CudaKernelLibrary::uses_cudnn() const { return math_->uses_cudnn(); }
 

@@ -169,10 +169,10 @@ absl::StatusOr<bool> SubmitTrial(const CudnnTarget& target, const ConvProblem* p
 /// ranking is poor for small batches in FP32. None when nothing convolves. `problem` is none when cuDNN cannot describe
 /// it.
 absl::StatusOr<std::optional<FloatWay>> FastestFloatWay(const CudnnTarget& target, cublasLtHandle_t cublas_lt,
-                                                        TuningTable& tuning, const ConvProblem* problem,
+                                                        const TrialRules& rules, const ConvProblem* problem,
                                                         const ConvParts& parts) {
-  TrialProblem trial = {.tuning = tuning, .name = parts.ProblemName(DataType::kFp32), .ways = {}};
-  const bool tuned = tuning.tunes() || tuning.Find(trial.name).has_value();
+  TrialProblem trial = {.rules = rules, .name = parts.ProblemName(DataType::kFp32), .ways = {}};
+  const bool tuned = rules.tuning.tunes() || rules.tuning.Find(trial.name).has_value();
   std::vector<FloatWay> ways;
   if (problem != nullptr) {
     const bool plain = !parts.bias && !parts.residual && !parts.shape.relu;
@@ -239,7 +239,7 @@ absl::StatusOr<ConvParts> MakeParts(int ordinal, const ConvDescription& d, const
 
 absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareConv(const ConvDescription& description) {
   if (description.type != DataType::kFp32) {
-    return PrepareHalfConv(ordinal_, *math_, *matmul_choices_, *tuning_, description);
+    return PrepareHalfConv(ordinal_, *math_, *matmul_choices_, trial_rules_, description);
   }
   if (description.channels_last ||
       (description.activation != Activation::kNone && description.activation != Activation::kRelu)) {
@@ -254,7 +254,7 @@ absl::StatusOr<std::unique_ptr<Kernel>> CudaKernelLibrary::PrepareConv(const Con
   SLUICE_ASSIGN_OR_RETURN(const cublasLtHandle_t cublas_lt, math_->CublasLt());
   SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math_->TakeCudnn());
   const absl::StatusOr<std::optional<FloatWay>> found =
-      FastestFloatWay(target, cublas_lt, *tuning_, problem.ok() ? &*problem : nullptr, parts);
+      FastestFloatWay(target, cublas_lt, trial_rules_, problem.ok() ? &*problem : nullptr, parts);
   math_->GiveCudnn(target);
   SLUICE_RETURN_IF_ERROR(found.status());
   if (const std::optional<FloatWay>& way = *found; way.has_value()) {

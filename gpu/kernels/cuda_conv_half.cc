@@ -360,12 +360,12 @@ absl::StatusOr<std::vector<std::unique_ptr<HalfWay>>> Ways(const CudnnTarget& ta
 
 /// The fastest way; null when there is none.
 absl::StatusOr<std::unique_ptr<HalfWay>> FastestHalfWay(int ordinal, const CudnnTarget& target, MathLibraries& math,
-                                                        MatMulChoices& choices, TuningTable& tuning,
+                                                        MatMulChoices& choices, const TrialRules& rules,
                                                         const HalfParts& parts) {
   SLUICE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<HalfWay>> ways, Ways(target, math, choices, parts));
   if (ways.empty()) return nullptr;
   const ConvParts& common = parts.common;
-  TrialProblem problem = {.tuning = tuning, .name = common.ProblemName(parts.type), .ways = {}};
+  TrialProblem problem = {.rules = rules, .name = common.ProblemName(parts.type), .ways = {}};
   if (parts.fp32_input) absl::StrAppend(&problem.name, " of an FP32 image");
   if (parts.activate_after)
     absl::StrAppend(&problem.name, " then activation ", static_cast<int>(parts.activation.kind));
@@ -376,7 +376,7 @@ absl::StatusOr<std::unique_ptr<HalfWay>> FastestHalfWay(int ordinal, const Cudnn
   }
   const size_t in = AlignWorkspace(common.input_bytes), out = AlignWorkspace(common.output_bytes);
   const size_t weights = AlignWorkspace(static_cast<size_t>(common.shape.filters * Depth(common.shape)) * kHalfBytes);
-  SLUICE_ASSIGN_OR_RETURN(const int copies, TrialCopies(tuning, ordinal, weights));
+  SLUICE_ASSIGN_OR_RETURN(const int copies, TrialCopies(rules.tuning, ordinal, weights));
   problem.copies = copies;
   const size_t copies_bytes = copies > 1 ? weights * static_cast<size_t>(copies) : 0;
   TrialMemory memory(target.stream);
@@ -399,7 +399,7 @@ absl::StatusOr<std::unique_ptr<HalfWay>> FastestHalfWay(int ordinal, const Cudnn
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibraries& math, MatMulChoices& choices,
-                                                        TuningTable& tuning, const ConvDescription& d) {
+                                                        const TrialRules& rules, const ConvDescription& d) {
   if (!d.channels_last || d.input.size() != 4) {
     return absl::UnimplementedError(absl::StrCat("the CUDA backend convolves ", std::string(WireName(d.type)),
                                                  " in two spatial dimensions with the channels last only, not ",
@@ -456,7 +456,7 @@ absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibrari
   if (parts.takes_pads || d.fp32_input) {
     SLUICE_RETURN_IF_ERROR(LoadUnfoldHalf(ordinal));
     SLUICE_ASSIGN_OR_RETURN(const CudnnTarget target, math.TakeCudnn());
-    absl::StatusOr<std::unique_ptr<HalfWay>> way = FastestHalfWay(ordinal, target, math, choices, tuning, parts);
+    absl::StatusOr<std::unique_ptr<HalfWay>> way = FastestHalfWay(ordinal, target, math, choices, rules, parts);
     math.GiveCudnn(target);
     SLUICE_RETURN_IF_ERROR(way.status());
     if (*way != nullptr) return std::make_unique<LibraryHalfConv>(std::move(parts), *std::move(way));

@@ -9,7 +9,7 @@
 #include "gpu/kernel.h"
 #include "gpu/kernels/conv.h"
 #include "gpu/kernels/cuda_matmul_ways.h"
-#include "gpu/kernels/tuning.h"
+#include "gpu/kernels/cuda_trial.h"
 
 namespace sluice::gpu::cuda {
 
@@ -18,6 +18,6 @@ namespace sluice::gpu::cuda {
 /// does not take, by our own kernels.
 /// UNIMPLEMENTED for other orders and numbers of dimensions. Load time only.
 absl::StatusOr<std::unique_ptr<Kernel>> PrepareHalfConv(int ordinal, MathLibraries& math, MatMulChoices& choices,
-                                                        TuningTable& tuning, const ConvDescription& description);
+                                                        const TrialRules& rules, const ConvDescription& description);
 
 }  // namespace sluice::gpu::cuda

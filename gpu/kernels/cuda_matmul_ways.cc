@@ -85,7 +85,7 @@ std::string KeyOf(const MatMulOperands& operands) {
 }
 
 /// None when none is supported after all.
-absl::StatusOr<std::optional<MatMulWay>> Fastest(int ordinal, TuningTable& tuning, const std::string& problem_name,
+absl::StatusOr<std::optional<MatMulWay>> Fastest(int ordinal, const TrialRules& rules, const std::string& problem_name,
                                                  const MatMulOperands& operands, const std::vector<MatMulWay>& ways) {
   const MatMulShape& shape = operands.shape;
   const Extents extents = ExtentsOf(shape);
@@ -96,9 +96,9 @@ absl::StatusOr<std::optional<MatMulWay>> Fastest(int ordinal, TuningTable& tunin
   for (const MatMulWay& way : ways) workspace_bytes = std::max(workspace_bytes, way.workspace_bytes());
   const size_t a = bytes(extents.a), b = bytes(extents.b), c = bytes(extents.c), out = bytes(extents.out);
   if (a + b + c + out + workspace_bytes > kMaxTrialBytes) return ways.front();
-  SLUICE_ASSIGN_OR_RETURN(const int copies, TrialCopies(tuning, ordinal, operands.one_b ? b : 0));
+  SLUICE_ASSIGN_OR_RETURN(const int copies, TrialCopies(rules.tuning, ordinal, operands.one_b ? b : 0));
   const size_t b_bytes = b * static_cast<size_t>(copies);
-  TrialProblem problem = {.tuning = tuning, .name = problem_name, .ways = {}, .copies = copies};
+  TrialProblem problem = {.rules = rules, .name = problem_name, .ways = {}, .copies = copies};
   for (const MatMulWay& way : ways) {
     SLUICE_ASSIGN_OR_RETURN(problem.ways.emplace_back(), way.LongName());
   }
@@ -183,12 +183,12 @@ absl::StatusOr<std::optional<MatMulWay>> MatMulChoices::Choose(cublasLtHandle_t 
   MutexLock lock(mutex_);
   if (const auto found = chosen_.find(key); found != chosen_.end()) return found->second;
   SLUICE_RETURN_IF_ERROR(LoadAddC(ordinal_, operands.type));
-  const bool tuned = tuning_.tunes() || tuning_.Find(key).has_value();
+  const bool tuned = rules_.tuning.tunes() || rules_.tuning.Find(key).has_value();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<MatMulWay> ways,
                           MatMulWay::Ways(handle, operands, tuned ? kMostTunedWays : kMostWays));
   std::optional<MatMulWay> way;
   if (!ways.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(way, Fastest(ordinal_, tuning_, key, operands, ways));
+    SLUICE_ASSIGN_OR_RETURN(way, Fastest(ordinal_, rules_, key, operands, ways));
   }
   if (chosen_.size() >= kMaxChoices) chosen_.clear();
   chosen_.emplace(key, way);

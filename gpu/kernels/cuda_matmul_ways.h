@@ -19,7 +19,7 @@
 #include "gpu/device.h"
 #include "gpu/kernels/cuda_matmul_lt.h"
 #include "gpu/kernels/cuda_matmul_shape.h"
-#include "gpu/kernels/tuning.h"
+#include "gpu/kernels/cuda_trial.h"
 
 namespace sluice::gpu::cuda {
 
@@ -58,14 +58,14 @@ class MatMulWay {
 /// blocks, and lets one trial run at a time, so that two do not slow each other down.
 class MatMulChoices {
  public:
-  MatMulChoices(int ordinal, TuningTable& tuning) : ordinal_(ordinal), tuning_(tuning) {}
+  MatMulChoices(int ordinal, const TrialRules& rules) : ordinal_(ordinal), rules_(rules) {}
   /// None when cuBLASLt takes no such product.
   absl::StatusOr<std::optional<MatMulWay>> Choose(cublasLtHandle_t handle, const MatMulOperands& operands)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   const int ordinal_;
-  TuningTable& tuning_;
+  const TrialRules& rules_;
   Mutex mutex_;
   std::map<std::string, std::optional<MatMulWay>> chosen_ ABSL_GUARDED_BY(mutex_);
 };

@@ -17,6 +17,8 @@ constexpr TrialEffort kThorough = {.calls = 32, .runs = 6};
 constexpr size_t kFinalists = 8;
 constexpr size_t kMostCopyBytes = size_t{256} << 20;
 constexpr size_t kMostCopies = 128;
+// Of a measurement that latency requests came near; their least counts all the same.
+constexpr int kMostAttempts = 3;
 
 }  // namespace
 
@@ -53,9 +55,10 @@ absl::Status TrialTimer::Make() {
 
 absl::StatusOr<float> TrialTimer::Milliseconds(const TrialEffort& effort,
                                                absl::FunctionRef<absl::Status(int call)> enqueue) {
+  const int calls = LongestTurn(turns_) == absl::InfiniteDuration() ? effort.calls : 1;
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed)));
   absl::Status enqueued;
-  for (int i = 0; i < effort.calls && enqueued.ok(); ++i) enqueued = enqueue(i);
+  for (int i = 0; i < calls && enqueued.ok(); ++i) enqueued = enqueue(i);
   cudaGraph_t captured = nullptr;
   absl::Status status = SLUICE_CUDA_STATUS(cudaStreamEndCapture(stream_, &captured));
   SLUICE_RETURN_IF_ERROR(enqueued);
@@ -67,20 +70,36 @@ absl::StatusOr<float> TrialTimer::Milliseconds(const TrialEffort& effort,
   const absl::StatusOr<float> milliseconds = Time(graph, effort.runs);
   SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphExecDestroy(graph)));
   SLUICE_RETURN_IF_ERROR(milliseconds.status());
-  return *milliseconds / static_cast<float>(effort.calls);
+  return *milliseconds / static_cast<float>(calls);
+}
+
+absl::StatusOr<float> TrialTimer::TimeOnce(cudaGraphExec_t graph) {
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(start_, stream_)));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphLaunch(graph, stream_)));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(end_, stream_)));
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+  float milliseconds = 0;
+  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventElapsedTime(&milliseconds, start_, end_)));
+  return milliseconds;
 }
 
 absl::StatusOr<float> TrialTimer::Time(cudaGraphExec_t graph, int runs) {
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphLaunch(graph, stream_)));  // Pays for what is made once.
   float least = std::numeric_limits<float>::max();
-  for (int run = 0; run < runs; ++run) {
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(start_, stream_)));
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaGraphLaunch(graph, stream_)));
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventRecord(end_, stream_)));
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+  absl::Duration predicted;
+  for (int run = 0, attempts = 0; run <= runs;) {
     float milliseconds = 0;
-    SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaEventElapsedTime(&milliseconds, start_, end_)));
-    least = std::min(least, milliseconds);
+    SLUICE_ASSIGN_OR_RETURN(const bool alone, RunInTurn(turns_, predicted, [&] {
+                              absl::StatusOr<float> once = TimeOnce(graph);
+                              if (once.ok()) milliseconds = *once;
+                              return once.status();
+                            }));
+    // The first one pays for what is made once.
+    if (run > 0) least = std::min(least, milliseconds);
+    predicted = absl::Milliseconds(milliseconds);
+    if (alone || ++attempts >= kMostAttempts) {
+      attempts = 0;
+      ++run;
+    }
   }
   return least;
 }
@@ -88,10 +107,15 @@ absl::StatusOr<float> TrialTimer::Time(cudaGraphExec_t graph, int runs) {
 namespace {
 
 /// Submits a way once and waits for it; false when it is not supported.
-absl::StatusOr<bool> LoadWay(cudaStream_t stream, size_t way,
+absl::StatusOr<bool> LoadWay(cudaStream_t stream, LoadTurns* turns, size_t way,
                              absl::FunctionRef<absl::StatusOr<bool>(size_t way, int call)> submit) {
-  SLUICE_ASSIGN_OR_RETURN(const bool supported, submit(way, 0));
-  SLUICE_RETURN_IF_ERROR(SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream)));
+  bool supported = false;
+  SLUICE_RETURN_IF_ERROR(RunInTurn(turns, absl::ZeroDuration(), [&] {
+                           const absl::StatusOr<bool> submitted = submit(way, 0);
+                           SLUICE_RETURN_IF_ERROR(submitted.status());
+                           supported = *submitted;
+                           return SLUICE_CUDA_STATUS(cudaStreamSynchronize(stream));
+                         }).status());
   return supported;
 }
 
@@ -99,7 +123,7 @@ absl::StatusOr<size_t> TunedWay(const TrialProblem& problem, const std::string& 
   const auto found = std::find(problem.ways.begin(), problem.ways.end(), choice);
   if (found != problem.ways.end()) return static_cast<size_t>(found - problem.ways.begin());
   return absl::FailedPreconditionError(absl::StrCat(
-      "tuning file ", problem.tuning.path(), ": '", problem.name, "' was tuned to '", choice,
+      "tuning file ", problem.rules.tuning.path(), ": '", problem.name, "' was tuned to '", choice,
       "', which this version does not know among ", problem.ways.size(), " ways; run `sluice tune` again"));
 }
 
@@ -112,22 +136,32 @@ struct Tried {
 
 absl::StatusOr<std::optional<size_t>> FastestWay(cudaStream_t stream, const TrialProblem& problem,
                                                  absl::FunctionRef<absl::StatusOr<bool>(size_t way, int call)> submit) {
-  if (const std::optional<std::string> choice = problem.tuning.Find(problem.name); choice.has_value()) {
+  TuningTable& tuning = problem.rules.tuning;
+  LoadTurns* const turns = problem.rules.turns;
+  if (const std::optional<std::string> choice = tuning.Find(problem.name); choice.has_value()) {
     SLUICE_ASSIGN_OR_RETURN(const size_t way, TunedWay(problem, *choice));
-    SLUICE_ASSIGN_OR_RETURN(const bool supported, LoadWay(stream, way, submit));
+    SLUICE_ASSIGN_OR_RETURN(const bool supported, LoadWay(stream, turns, way, submit));
     if (supported) return way;
-    return absl::FailedPreconditionError(absl::StrCat("tuning file ", problem.tuning.path(), ": '", problem.name,
+    return absl::FailedPreconditionError(absl::StrCat("tuning file ", tuning.path(), ": '", problem.name,
                                                       "' was tuned to '", *choice,
                                                       "', which is not supported; run `sluice tune` again"));
   }
-  TrialTimer timer(stream);
+  if (const std::optional<std::string> choice = tuning.Remembered(problem.name); choice.has_value()) {
+    const auto known = std::find(problem.ways.begin(), problem.ways.end(), *choice);
+    if (known != problem.ways.end()) {
+      const auto way = static_cast<size_t>(known - problem.ways.begin());
+      SLUICE_ASSIGN_OR_RETURN(const bool supported, LoadWay(stream, turns, way, submit));
+      if (supported) return way;
+    }
+  }
+  TrialTimer timer(stream, turns);
   SLUICE_RETURN_IF_ERROR(timer.Make());
   const auto time = [&](size_t way, const TrialEffort& effort) {
     return timer.Milliseconds(effort, [&](int call) { return submit(way, call).status(); });
   };
   std::vector<Tried> tried;
   for (size_t way = 0; way < problem.ways.size(); ++way) {
-    SLUICE_ASSIGN_OR_RETURN(const bool supported, LoadWay(stream, way, submit));
+    SLUICE_ASSIGN_OR_RETURN(const bool supported, LoadWay(stream, turns, way, submit));
     if (!supported) continue;
     SLUICE_ASSIGN_OR_RETURN(const float milliseconds, time(way, {}));
     tried.push_back({milliseconds, way});
@@ -135,7 +169,7 @@ absl::StatusOr<std::optional<size_t>> FastestWay(cudaStream_t stream, const Tria
   if (tried.empty()) return std::nullopt;
   const auto faster = [](const Tried& a, const Tried& b) { return a.milliseconds < b.milliseconds; };
   std::stable_sort(tried.begin(), tried.end(), faster);
-  if (problem.tuning.tunes()) {
+  if (tuning.tunes()) {
     tried.resize(std::min(tried.size(), kFinalists));
     TrialEffort thorough = kThorough;
     thorough.calls = std::max(thorough.calls, problem.copies);
@@ -143,8 +177,9 @@ absl::StatusOr<std::optional<size_t>> FastestWay(cudaStream_t stream, const Tria
       SLUICE_ASSIGN_OR_RETURN(finalist.milliseconds, time(finalist.way, thorough));
     }
     std::stable_sort(tried.begin(), tried.end(), faster);
-    SLUICE_RETURN_IF_ERROR(problem.tuning.Record(problem.name, problem.ways[tried.front().way]));
+    SLUICE_RETURN_IF_ERROR(tuning.Record(problem.name, problem.ways[tried.front().way]));
   }
+  if (!tuning.tunes()) tuning.Remember(problem.name, problem.ways[tried.front().way]);
   return tried.front().way;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gpu/kernels/tuning.h"
+#include "gpu/load_turns.h"
 
 namespace sluice::gpu::cuda {
 
@@ -53,11 +54,18 @@ struct TrialEffort {
   int runs = 2;   ///< Of the graph; the least counts.
 };
 
+/// What all trials of a device go by.
+struct TrialRules {
+  TuningTable& tuning;
+  LoadTurns* turns = nullptr;  ///< Null: nobody is asked.
+};
+
 /// Times what a caller enqueues to a stream. In a graph, since enqueuing a library call may take the host longer than
-/// the device takes to run it. Load time only; blocks.
+/// the device takes to run it. Beside latency requests one call is timed at a time, in a turn of its own. Load time
+/// only; blocks.
 class TrialTimer {
  public:
-  explicit TrialTimer(cudaStream_t stream) : stream_(stream) {}
+  TrialTimer(cudaStream_t stream, LoadTurns* turns) : stream_(stream), turns_(turns) {}
   TrialTimer(const TrialTimer&) = delete;
   TrialTimer& operator=(const TrialTimer&) = delete;
   ~TrialTimer();
@@ -68,21 +76,24 @@ class TrialTimer {
 
  private:
   absl::StatusOr<float> Time(cudaGraphExec_t graph, int runs);
+  absl::StatusOr<float> TimeOnce(cudaGraphExec_t graph);
 
   const cudaStream_t stream_;
+  LoadTurns* const turns_;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t end_ = nullptr;
 };
 
 /// A problem with several ways of computing it.
 struct TrialProblem {
-  TuningTable& tuning;
+  const TrialRules& rules;
   std::string name;               ///< As in a tuning: all that the times of its ways depend on.
   std::vector<std::string> ways;  ///< What the tuning calls them; equal names are equal ways.
   int copies = 1;                 ///< Of its constants: TrialCopies. Call i reads the i-th, and begins anew after them.
 };
 
-/// Index of the way that takes the least time, or that a tuning says does; none when nothing supports any. `submit`
+/// Index of the way that takes the least time, or that a tuning or an earlier trial of this process says does; none
+/// when nothing supports any. `submit`
 /// enqueues a way once to `stream`, and says whether it is supported; every way that is tried, and the one returned, is
 /// submitted at least once outside of a capture, which loads its code. While tuning all are tried as at any load, then
 /// the best at length, and the choice is recorded. FAILED_PRECONDITION when the tuning names a way that is not there.

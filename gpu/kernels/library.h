@@ -24,6 +24,7 @@
 #include "gpu/kernels/softmax.h"
 #include "gpu/kernels/transfer.h"
 #include "gpu/kernels/tuning.h"
+#include "gpu/load_turns.h"
 
 namespace sluice::gpu {
 
@@ -42,6 +43,10 @@ class KernelLibrary {
   virtual KernelFeatures features() const { return {}; }
   /// What its trials chose; null for a backend that tries nothing.
   virtual TuningTable* tuning() { return nullptr; }
+  /// Whom trials ask before they run, and profiles of what was prepared here; null at first: nobody. Before anything is
+  /// prepared while the device serves.
+  virtual void SetLoadTurns(LoadTurns* turns) { load_turns_ = turns; }
+  LoadTurns* load_turns() const { return load_turns_; }
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareAttention(const AttentionDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareConv(const ConvDescription& description);
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareMatMul(const MatMulDescription& description);
@@ -73,6 +78,7 @@ class KernelLibrary {
   absl::Status Unimplemented(absl::string_view family) const;
 
   const Backend backend_;
+  LoadTurns* load_turns_ = nullptr;
 };
 
 }  // namespace sluice::gpu

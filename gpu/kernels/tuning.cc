@@ -114,6 +114,19 @@ absl::Status TuningTable::Record(absl::string_view problem, absl::string_view ch
   return absl::OkStatus();
 }
 
+void TuningTable::Remember(absl::string_view problem, absl::string_view choice) {
+  MutexLock lock(mutex_);
+  if (remembered_.size() >= kMostTuningEntries && !remembered_.contains(problem)) return;
+  remembered_.insert_or_assign(std::string(problem), std::string(choice));
+}
+
+std::optional<std::string> TuningTable::Remembered(absl::string_view problem) const {
+  MutexLock lock(mutex_);
+  const auto found = remembered_.find(problem);
+  if (found == remembered_.end()) return std::nullopt;
+  return found->second;
+}
+
 absl::Status TuningTable::Write() const {
   const std::string to = path();
   if (to.empty()) return absl::FailedPreconditionError("a tuning is to be written, and no folder was named");

@@ -44,6 +44,10 @@ class TuningTable {
   std::optional<std::string> Find(absl::string_view problem) const ABSL_LOCKS_EXCLUDED(mutex_);
   /// Keeps a choice while tuning; else nothing. RESOURCE_EXHAUSTED when the table is full.
   absl::Status Record(absl::string_view problem, absl::string_view choice) ABSL_LOCKS_EXCLUDED(mutex_);
+  /// What a trial of this process chose that is no tuning: kept so that a model that is loaded again is not tried
+  /// again. Equal names of ways are equal ways. Nothing more is kept when the table is full.
+  void Remember(absl::string_view problem, absl::string_view choice) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<std::string> Remembered(absl::string_view problem) const ABSL_LOCKS_EXCLUDED(mutex_);
   /// Replaces the file by the table, whole or not at all. The folder is made when it is missing.
   absl::Status Write() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -59,6 +63,7 @@ class TuningTable {
   const std::string environment_;
   mutable Mutex mutex_;
   std::map<std::string, std::string, std::less<>> choices_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string, std::less<>> remembered_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string, std::less<>> recorded_ ABSL_GUARDED_BY(mutex_);  ///< Problems, of this process.
 };
 

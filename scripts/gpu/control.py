@@ -4,7 +4,8 @@
 """Step control: what a latency model feels while another model is loaded and unloaded in turns.
 
 Phases without and with loads alternate on one server, each pair with one schedule of arrivals. R99 is the middle p99 of the
-phases beside loads over the middle p99 of the others (client times), and no request may fail.
+phases beside loads over the middle p99 of the others (client times), and no request may fail. The server's own times say
+where it goes: the device's stages, and total with what the request waited for threads.
 """
 import statistics
 import threading
@@ -12,6 +13,7 @@ import threading
 import machine as machines
 
 R99_LIMIT = 1.20
+STAGES = ("total", "queue", "copy_in", "gpu_wait", "compute", "device")
 
 
 class Turns:
@@ -57,7 +59,7 @@ def main():
     stream = [f"name=latency,class=latency,model={arguments.model},rate={arguments.rate}"]
 
     def phase(seed):
-        document = machine.load(server.grpc, stream, ["alone"], arguments.seconds, 0.5, "--seed", seed, timings=False)
+        document = machine.load(server.grpc, stream, ["alone"], arguments.seconds, 0.5, "--seed", seed)
         return document["phases"][0]["streams"][0]
 
     quiet, busy, loads = [], [], 0
@@ -73,11 +75,17 @@ def main():
 
     def p99(parts):
         return statistics.median(part["latency"]["p99_ms"] for part in parts)
+
+    def stage_p99(parts, stage):
+        return f"{statistics.median(part['server'][stage].get('p99_ms', 0) for part in parts):.3f}"
     ratio = p99(busy) / p99(quiet)
     rows = [(name, sum(part["latency"]["n"] for part in parts), f"{statistics.median(part['latency']['p50_ms'] for part in parts):.3f}",
              f"{p99(parts):.3f}", f"{max(part['latency']['max_ms'] for part in parts):.3f}")
             for name, parts in (("alone", quiet), ("beside loads", busy))]
     print(machines.table(("phase", "n", "p50 ms", "p99 ms", "max ms"), rows))
+    print(machines.table(("p99 ms in the server", *STAGES),
+                         [(name, *(stage_p99(parts, stage) for stage in STAGES))
+                          for name, parts in (("alone", quiet), ("beside loads", busy))]))
     passed = errors == 0 and loads > 0 and ratio <= R99_LIMIT and code == 0
     machines.finish(machine, "control", passed, f"R99 {ratio:.3f} (limit {R99_LIMIT}) beside {loads} loads of {arguments.other}, "
                     f"{errors} errors", {"quiet": quiet, "busy": busy, "loads": loads, "ratio": ratio, "errors": errors})

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "gpu/kernels/library.h"
 #include "server/execution/stage_records.h"
 #include "server/execution/transfer_tuning.h"
 
@@ -82,6 +83,8 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(std::unique_ptr
                                                               .batch_min_share = config.batch_min_share,
                                                               .enabled = config.gate});
   lanes->gate_->SetTimeline(lanes->timeline_.get());
+  lanes->load_turns_ = std::make_unique<gpu::GateTurns>(*lanes->gate_, clock);
+  lanes->device_->kernels().SetLoadTurns(lanes->load_turns_.get());
   SLUICE_RETURN_IF_ERROR(lanes->CreateLanes(config, expiry, spin));
   lanes->StartThreads(spin);
   return lanes;

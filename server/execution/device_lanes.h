@@ -21,6 +21,7 @@
 #include "gpu/gate.h"
 #include "gpu/lane.h"
 #include "gpu/launcher.h"
+#include "gpu/load_turns.h"
 #include "gpu/timeline.h"
 #include "gpu/transfer.h"
 #include "server/config.h"
@@ -145,6 +146,7 @@ class DeviceLanes {
   metrics::Metrics& metrics_;
   std::unique_ptr<gpu::Timeline> timeline_;  ///< Before everything that records into it.
   std::unique_ptr<gpu::Gate> gate_;
+  std::unique_ptr<gpu::LoadTurns> load_turns_;
   std::unique_ptr<gpu::Launcher> launcher_;
   std::shared_ptr<ResponsePool> responses_;
   absl::Duration slot_wait_;

@@ -1,10 +1,17 @@
 // SPDX-FileCopyrightText: The Sluice Authors
 // SPDX-License-Identifier: Apache-2.0
-// How a plan is cut into units: the first and last launch are stamps and belong to their neighbours.
+// How a plan is cut into units (the first and last launch are stamps and belong to their neighbours), and how a profile
+// shares the device.
 #include "model/plan_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "gpu/kernels/library.h"
+#include "gpu/load_turns.h"
+#include "model_harness.h"
+#include "onnx_writer.h"
+#include "tests/support/faulty_device.h"
 
 namespace sluice::model {
 namespace {
@@ -58,6 +65,83 @@ TEST(WarmUp, IsBounded) {
 
 TEST(WarmUp, ShortRunsProveNothingBeforeClocksCouldRise) {
   EXPECT_EQ(RunsUntilOver([](int) { return 100; }), 20) << "2 ms";
+}
+
+/// Turns that are granted at once. Counts what is launched inside of them.
+class CountingTurns final : public gpu::LoadTurns {
+ public:
+  CountingTurns(const gpu::FaultyDevice& device, absl::Duration longest) : device_(device), longest_(longest) {}
+
+  absl::Duration LongestTurn() override { return longest_; }
+  absl::StatusOr<bool> Run(absl::Duration, absl::FunctionRef<absl::Status()> work) override {
+    const int launches = device_.call_count(gpu::DeviceMethod::kLaunch);
+    const int graphs = device_.call_count(gpu::DeviceMethod::kLaunchGraph);
+    const int waits = device_.call_count(gpu::DeviceMethod::kSynchronize);
+    const absl::Status status = work();
+    launches_ += device_.call_count(gpu::DeviceMethod::kLaunch) - launches;
+    graphs_ += device_.call_count(gpu::DeviceMethod::kLaunchGraph) - graphs;
+    unawaited_ += device_.call_count(gpu::DeviceMethod::kSynchronize) == waits ? 1 : 0;
+    ++turns_;
+    if (!status.ok()) return status;
+    return turns_ % disturbed_every_ != 0;
+  }
+
+  const gpu::FaultyDevice& device_;
+  const absl::Duration longest_;
+  int disturbed_every_ = 1 << 30;
+  int turns_ = 0, launches_ = 0, graphs_ = 0, unawaited_ = 0;
+};
+
+class SharedProfile : public ModelTest {
+ protected:
+  void SetUp() override {
+    ModelTest::SetUp();
+    faulty_ = std::make_unique<gpu::FaultyDevice>(MakeDevice({}));
+    OnnxWriter writer;
+    writer.Input("x", DataType::kFp32, {-1, 8}).Output("y", DataType::kFp32, {-1, 8});
+    writer.Floats("w", {8, 8}, std::vector<float>(64, 0.5f));
+    writer.Node("MatMul", {"x", "w"}, {"a"}).Node("Softmax", {"a"}, {"b"}).Node("MatMul", {"b", "w"}, {"y"});
+    auto model = Load(writer.Serialize());
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+  }
+  void Build(CountingTurns& turns) {
+    faulty_->kernels().SetLoadTurns(&turns);
+    device_model_ = *model_->Instantiate(*faulty_, *device_);
+    auto plan = device_model_->BuildPlan({{{2, 8}}});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    launch_count_ = static_cast<int>((*plan)->unit_count()) + 2;  // On the host a unit is a kernel; two stamps.
+  }
+
+  std::unique_ptr<gpu::FaultyDevice> faulty_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<DeviceModel> device_model_;
+  int launch_count_ = 0;
+};
+
+TEST_F(SharedProfile, LaunchesNothingOutsideOfATurnAndWaitsInsideOfIt) {
+  CountingTurns turns(*faulty_, absl::InfiniteDuration());
+  ASSERT_NO_FATAL_FAILURE(Build(turns));
+  EXPECT_EQ(turns.launches_, 2 * launch_count_) << "each once, then measured";
+  EXPECT_EQ(faulty_->call_count(gpu::DeviceMethod::kLaunch), 3 * launch_count_) << "and once into the graph";
+  EXPECT_EQ(turns.graphs_, 3) << "all of them in a row";
+  EXPECT_EQ(faulty_->call_count(gpu::DeviceMethod::kLaunchGraph), turns.graphs_);
+  EXPECT_EQ(turns.unawaited_, 0);
+}
+
+TEST_F(SharedProfile, TakesShortTurnsBesideLatencyRequests) {
+  // Goal: beside traffic nothing longer than a turn is launched. Method: turns too short for the plan as a whole.
+  CountingTurns turns(*faulty_, absl::Nanoseconds(1));
+  ASSERT_NO_FATAL_FAILURE(Build(turns));
+  EXPECT_EQ(turns.launches_, 2 * launch_count_);
+  EXPECT_EQ(faulty_->call_count(gpu::DeviceMethod::kLaunchGraph), 0);
+}
+
+TEST_F(SharedProfile, MeasuresAgainWhatWasDisturbedAtMostTwice) {
+  CountingTurns turns(*faulty_, absl::Nanoseconds(1));
+  turns.disturbed_every_ = 1;
+  ASSERT_NO_FATAL_FAILURE(Build(turns));
+  EXPECT_EQ(turns.launches_, 3 * 2 * launch_count_);
 }
 
 }  // namespace

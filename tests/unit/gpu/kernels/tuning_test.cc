@@ -129,5 +129,21 @@ TEST_F(Tuning, AFileThatCannotBeWrittenIsAnError) {
   EXPECT_THAT((*table)->Write(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("folder cannot be made")));
 }
 
+TEST_F(Tuning, WhatATrialRemembersIsNoTuning) {
+  // Goal: a later load finds what an earlier one chose, and no file ever gets it. Method: beside a recorded choice.
+  WriteSome();
+  const auto table = Read();
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ((*table)->Remembered("conv 5"), std::nullopt);
+  (*table)->Remember("conv 5", "way 9");
+  EXPECT_EQ((*table)->Remembered("conv 5"), "way 9");
+  EXPECT_EQ((*table)->Find("conv 5"), std::nullopt);
+  ASSERT_TRUE((*table)->Write().ok());
+  const auto again = Read();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)->size(), 2u);
+  EXPECT_EQ((*again)->Remembered("conv 5"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace sluice::gpu
