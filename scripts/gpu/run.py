@@ -17,6 +17,8 @@ of a run of its own, so only when named:
   soak         many minutes of both classes: p99 and memory must not grow
   control      a latency model while another is loaded and unloaded in turns
   uploads      a latency model while 64 clients upload large batch requests, on a port of its own and on theirs
+  gpu_metrics  nv_gpu_* beside nvidia-smi, and what reading them costs the latency class
+  perf_analyzer  NVIDIA's load generator in every mode (needs --flags "perf_analyzer:--perf-analyzer PATH")
   networks     ResNet-50 beside batches of ResNet-50 and BERT, time until ready, memory (needs the same)
 exit codes: 0 every step passed, 1 one did not, 2 usage
 """
@@ -99,14 +101,15 @@ STEPS = {
     "trap": (script("trap.py"), 90), "torch": (script("torch_peer.py"), 560),
     "networks": (script("networks.py"), 400), "isolation": (script("isolation.py"), 590),
     "soak": (script("soak.py"), 3600), "control": (script("control.py"), 240),
-    "uploads": (script("uploads.py"), 240),
+    "uploads": (script("uploads.py"), 240), "gpu_metrics": (script("gpu_metrics.py"), 150),
+    "perf_analyzer": (script("perf_analyzer.py"), 240),
 }
 # Minutes on its own, and packages that the others do not need.
-ONLY_WHEN_NAMED = ("torch", "networks", "isolation", "soak", "control", "uploads")
+ONLY_WHEN_NAMED = ("torch", "networks", "isolation", "soak", "control", "uploads", "gpu_metrics", "perf_analyzer")
 # Suites run with this environment and no Python in between.
 BARE = ("conformance", "kernels", "memcheck", "racecheck")
 NEED_MODELS = ("priorities", "numerics", "load", "copies", "overhead", "pipeline", "cupti", "trap", "isolation", "soak",
-               "control", "uploads")
+               "control", "uploads", "gpu_metrics", "perf_analyzer")
 
 
 def show_machine(machine, programs):

@@ -35,6 +35,7 @@ MODES = {
                                         ["--concurrency-range=2", "--request-parameter", "priority:3:int"]],
     "--collect-metrics": [["--concurrency-range=2", "--collect-metrics", "--metrics-interval=500"]],
 }
+SERVER_FLAGS = ["--shared-memory=system"]  # What the modes need of the server.
 SHORT = ["--measurement-interval=1000", "--stability-percentage=999", "--max-trials=4"]
 SECONDS = 120
 GPU_METRICS = {"nv_gpu_utilization", "nv_gpu_power_usage", "nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"}
@@ -96,6 +97,39 @@ def run_mode(tool, server, model, processes):
     return why, reports, outputs
 
 
+def run_modes(tool, server, model):
+    """Every mode in turn, with its figures as a table: [row of each process], and how many modes failed."""
+    rows, failed = [], 0
+    for name, processes in MODES.items():
+        print(f"-- {name}", file=sys.stderr, flush=True)
+        before = count_by_class(server, model)
+        why, reports, outputs = run_mode(tool, server, model, processes)
+        after = count_by_class(server, model)
+        answered = {key: int(after[key] - before.get(key, 0)) for key in after if after[key] > before.get(key, 0)}
+        if why is None and len(processes) == 2 and not {"latency", "batch"} <= answered.keys():
+            why = f"the server answered {answered}, not both classes"
+        if why is None and "--collect-metrics" in processes[0]:
+            why = check_collected(server, outputs[0])
+        if why is not None:
+            failed += 1
+            print(*(output[-2000:] for output in outputs), sep="\n", file=sys.stderr)
+        for report in reports:
+            rows.append({"mode": name, "requests": report[0], "per_second": report[1], "p99_us": report[2],
+                         "answered_by_class": answered, "failed": why})
+    print_rows(rows)
+    return rows, failed
+
+
+def print_rows(rows):
+    width = max(len(name) for name in MODES)
+    print(f"{'mode':{width}}  {'requests':>8}  {'a second':>8}  {'p99 us':>8}  {'answered in all':32}  result")
+    for row in rows:
+        figures = "  ".join(f"{'-' if row[key] is None else format(row[key], '.0f'):>8}"
+                            for key in ("requests", "per_second", "p99_us"))
+        classes = ", ".join(f"{key} {count}" for key, count in sorted(row["answered_by_class"].items()))
+        print(f"{row['mode']:{width}}  {figures}  {classes:32}  {row['failed'] or 'passed'}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", required=True, help="path of sluice-server")
@@ -104,34 +138,11 @@ def main():
     parser.add_argument("--model", default="filetype", help="of the repository (default: %(default)s)")
     parser.add_argument("--json", help="write the results to this file")
     arguments = parser.parse_args()
-    server = server_process.ServerProcess(arguments.server, "--devices", arguments.devices, "--shared-memory=system")
-    rows, failed = [], 0
+    server = server_process.ServerProcess(arguments.server, "--devices", arguments.devices, *SERVER_FLAGS)
     try:
-        for name, processes in MODES.items():
-            print(f"-- {name}", file=sys.stderr, flush=True)
-            before = count_by_class(server, arguments.model)
-            why, reports, outputs = run_mode(arguments.perf_analyzer, server, arguments.model, processes)
-            after = count_by_class(server, arguments.model)
-            answered = {key: int(after[key] - before.get(key, 0)) for key in after if after[key] > before.get(key, 0)}
-            if why is None and len(processes) == 2 and not {"latency", "batch"} <= answered.keys():
-                why = f"the server answered {answered}, not both classes"
-            if why is None and "--collect-metrics" in processes[0]:
-                why = check_collected(server, outputs[0])
-            if why is not None:
-                failed += 1
-                print(*(output[-2000:] for output in outputs), sep="\n", file=sys.stderr)
-            for report in reports:
-                rows.append({"mode": name, "requests": report[0], "per_second": report[1], "p99_us": report[2],
-                             "answered_by_class": answered, "failed": why})
+        rows, failed = run_modes(arguments.perf_analyzer, server, arguments.model)
     finally:
         code = server.stop()
-    width = max(len(name) for name in MODES)
-    print(f"{'mode':{width}}  {'requests':>8}  {'a second':>8}  {'p99 us':>8}  {'answered in all':32}  result")
-    for row in rows:
-        figures = "  ".join(f"{'-' if row[key] is None else format(row[key], '.0f'):>8}"
-                            for key in ("requests", "per_second", "p99_us"))
-        classes = ", ".join(f"{key} {count}" for key, count in sorted(row["answered_by_class"].items()))
-        print(f"{row['mode']:{width}}  {figures}  {classes:32}  {row['failed'] or 'passed'}")
     print(f"the server ended with {code}")
     if arguments.json:
         with open(arguments.json, "w") as file:
