@@ -87,9 +87,33 @@ absl::Status MemoryBudget::Admit(size_t size_bytes, MemoryKind kind, bool count)
   return absl::OkStatus();
 }
 
-absl::Status MemoryBudget::Reserve(size_t size_bytes, MemoryKind kind) {
+absl::Status MemoryBudget::AdmitOrReclaim(size_t size_bytes, MemoryKind kind, bool count) {
   if (options_.probe) SLUICE_RETURN_IF_ERROR(RefreshFor(size_bytes));
-  SLUICE_RETURN_IF_ERROR(Admit(size_bytes, kind, /*count=*/true));
+  absl::Status status = Admit(size_bytes, kind, count);
+  if (status.ok()) return status;
+  std::vector<std::pair<const void*, std::function<void()>>> reclaimers;
+  {
+    MutexLock lock(mutex_);
+    reclaimers = reclaimers_;
+  }
+  if (reclaimers.empty()) return status;
+  for (const auto& [owner, reclaim] : reclaimers) reclaim();
+  SLUICE_RETURN_IF_ERROR(Refresh());
+  return Admit(size_bytes, kind, count);
+}
+
+void MemoryBudget::AddReclaimer(const void* owner, std::function<void()> reclaim) {
+  MutexLock lock(mutex_);
+  reclaimers_.emplace_back(owner, std::move(reclaim));
+}
+
+void MemoryBudget::RemoveReclaimer(const void* owner) {
+  MutexLock lock(mutex_);
+  std::erase_if(reclaimers_, [owner](const auto& reclaimer) { return reclaimer.first == owner; });
+}
+
+absl::Status MemoryBudget::Reserve(size_t size_bytes, MemoryKind kind) {
+  SLUICE_RETURN_IF_ERROR(AdmitOrReclaim(size_bytes, kind, /*count=*/true));
   if (options_.parent == nullptr) return absl::OkStatus();
   absl::Status status = options_.parent->Reserve(size_bytes, kind);
   if (!status.ok()) {
@@ -100,8 +124,7 @@ absl::Status MemoryBudget::Reserve(size_t size_bytes, MemoryKind kind) {
 }
 
 absl::Status MemoryBudget::CheckFits(size_t size_bytes, MemoryKind kind) {
-  if (options_.probe) SLUICE_RETURN_IF_ERROR(RefreshFor(size_bytes));
-  SLUICE_RETURN_IF_ERROR(Admit(size_bytes, kind, /*count=*/false));
+  SLUICE_RETURN_IF_ERROR(AdmitOrReclaim(size_bytes, kind, /*count=*/false));
   return options_.parent == nullptr ? absl::OkStatus() : options_.parent->CheckFits(size_bytes, kind);
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -71,6 +72,10 @@ class MemoryBudget {
   void Release(size_t size_bytes, MemoryKind kind);
   /// What Reserve would say now; nothing is counted.
   absl::Status CheckFits(size_t size_bytes, MemoryKind kind);
+  /// Whoever keeps memory that it could free is asked to before anything is refused. By any thread; `owner` names it
+  /// for RemoveReclaimer, after which it is not called any more, and which may not come while something is reserved.
+  void AddReclaimer(const void* owner, std::function<void()> reclaim);
+  void RemoveReclaimer(const void* owner);
   /// Asks the probe now; Reserve does so after every kProbeEveryBytes and before it refuses.
   absl::Status Refresh();
 
@@ -95,14 +100,17 @@ class MemoryBudget {
   std::string Describe() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Refuses, or counts when `count` says so; the parent is not asked.
   absl::Status Admit(size_t size_bytes, MemoryKind kind, bool count);
+  /// The same after a look at the probe, and once more after all who keep memory were asked for it.
+  absl::Status AdmitOrReclaim(size_t size_bytes, MemoryKind kind, bool count);
   /// Probes when that is due, or when `size_bytes` would not fit by what is known.
   absl::Status RefreshFor(size_t size_bytes);
 
   const MemoryBudgetOptions options_;
-  mutable Mutex mutex_;  ///< Never held while the probe or the parent is called.
+  mutable Mutex mutex_;  ///< Never held while the probe, the parent or a reclaimer is called.
   MemoryUse use_ ABSL_GUARDED_BY(mutex_);
   bool probed_ ABSL_GUARDED_BY(mutex_) = false;
   size_t since_probe_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::pair<const void*, std::function<void()>>> reclaimers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::gpu

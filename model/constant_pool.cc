@@ -15,8 +15,6 @@ namespace sluice::model {
 
 namespace {
 
-// Most constants are smaller, so that few of them need it made anew.
-constexpr size_t kLeastStagingBytes = size_t{4} << 20;
 // Of one copy while latency requests come: some 20 us on PCIe 5, as long as a unit.
 constexpr size_t kSharedCopyBytes = size_t{1} << 20;
 
@@ -30,7 +28,7 @@ absl::Status ConstantPool::Upload(size_t size_bytes, gpu::DeviceSpan to,
   }
   if (staging_.view().size_bytes < size_bytes) {
     staging_ = {};
-    SLUICE_ASSIGN_OR_RETURN(staging_, device_.AllocatePinned(std::max(size_bytes, kLeastStagingBytes)));
+    SLUICE_ASSIGN_OR_RETURN(staging_, device_.AllocatePinned(size_bytes));
   }
   SLUICE_RETURN_IF_ERROR(pack(std::span(staging_.view().data, size_bytes)));
   gpu::LoadTurns* const turns = device_.kernels().load_turns();

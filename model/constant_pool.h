@@ -26,7 +26,7 @@ class ConstantPool final : public gpu::PackedWeights {
   /// The constant as it is, row-major.
   absl::StatusOr<gpu::DeviceSpan> Get(const Value& constant);
   size_t total_bytes() const { return total_bytes_; }
-  /// Gives back what uploads needed; they take it again. When a plan is built.
+  /// Gives back what uploads needed; they take it again. When a plan's constants are there.
   void ReleaseStaging() { staging_ = {}; }
 
  private:
@@ -36,14 +36,14 @@ class ConstantPool final : public gpu::PackedWeights {
     gpu::DeviceSpan span;
   };
   absl::StatusOr<Entry> Pack(size_t size_bytes, absl::FunctionRef<absl::Status(std::span<std::byte>)> pack);
-  /// Through pinned memory, which is kept for the next one, since making and
-  /// freeing it holds up whoever launches meanwhile.
+  /// Through pinned memory, which is kept for the next one and only made anew for a larger one: making it holds up
+  /// whoever launches meanwhile.
   absl::Status Upload(size_t size_bytes, gpu::DeviceSpan to,
                       absl::FunctionRef<absl::Status(std::span<std::byte>)> pack);
 
   gpu::Device& device_;
-  gpu::Stream stream_;
   gpu::PinnedBuffer staging_;
+  gpu::Stream stream_;  ///< After the memory that its copies read: it ends first.
   std::map<std::pair<std::string, std::string>, Entry> entries_;
   size_t total_bytes_ = 0;
 };

@@ -30,9 +30,7 @@ class GraphDeviceModel final : public DeviceModel {
     Graph graph = graph_.Clone();
     SLUICE_RETURN_IF_ERROR(SimplifyBound(graph, signature_, bucket, host_, gpu::KernelFeaturesOf(device_), precision_));
     SLUICE_RETURN_IF_ERROR(CheckOutputs(graph));
-    absl::StatusOr<std::unique_ptr<Plan>> plan = BuildPlanFromGraph(std::move(graph), bucket, device_, pool_, options_);
-    pool_.ReleaseStaging();
-    return plan;
+    return BuildPlanFromGraph(std::move(graph), bucket, device_, pool_, options_);
   }
 
   Precision precision() const override { return precision_; }

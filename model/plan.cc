@@ -305,6 +305,7 @@ absl::StatusOr<std::unique_ptr<Plan>> BuildPlanFromGraph(Graph graph, const Buck
   std::vector<Shape> output_shapes;
   for (const ValueIndex output : graph.outputs) output_shapes.push_back(*graph.value(output).dims);
   SLUICE_ASSIGN_OR_RETURN(PlanLayout layout, BuildPlanLayout(graph, device, pool));
+  pool.ReleaseStaging();  // Before slots need room.
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Kernel> stamp, gpu::PrepareStamp(device));
   SLUICE_ASSIGN_OR_RETURN(TransferKernels transfers, PrepareTransfers(layout, device, options.max_transfer_bytes));
   auto plan = std::make_unique<BoundPlan>(bucket, std::move(description), std::move(output_shapes), std::move(layout),

@@ -145,6 +145,7 @@ absl::Status ValidateConfig(const ServerConfig& config) {
   SLUICE_RETURN_IF_ERROR(InRange("queue-bytes", static_cast<double>(config.queue_bytes), 1024, 1e15));
   SLUICE_RETURN_IF_ERROR(MemoryLimit("gpu-memory-limit", config.gpu_memory_limit));
   SLUICE_RETURN_IF_ERROR(MemoryLimit("pinned-memory-limit", config.pinned_memory_limit));
+  SLUICE_RETURN_IF_ERROR(InRange("kept-pinned-bytes", static_cast<double>(config.kept_pinned_bytes), 0, 1e12));
   if (config.copy_chunk_bytes != 0) {
     SLUICE_RETURN_IF_ERROR(
         InRange("copy-chunk-bytes", static_cast<double>(config.copy_chunk_bytes), 64 << 10, 16 << 20));
@@ -256,6 +257,9 @@ absl::StatusOr<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--pinned-memory-limit", config.pinned_memory_limit,
                  "Bytes of pinned memory and of host devices, also as 4GiB; 0: what the container has, but a reserve")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  app.add_option("--kept-pinned-bytes", config.kept_pinned_bytes,
+                 "Bytes of pinned memory that unloads leave for later loads, per CUDA device, also as 1GiB; 0: none")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app.add_option("--copy-chunk-bytes", config.copy_chunk_bytes,
                  "The most a batch or standard copy moves at once, 64KiB to 16MiB; 0: measured at start")

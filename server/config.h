@@ -59,7 +59,8 @@ struct ServerConfig {
   int64_t queue_requests = 1024;                       ///< Per device and class.
   int64_t queue_bytes = int64_t{1} << 30;              ///< Per device and class.
   int64_t gpu_memory_limit = 0;                        ///< Bytes per CUDA device; 0: all but a reserve.
-  int64_t pinned_memory_limit = 0;    ///< Bytes, memory of host devices included; 0: what the container has.
+  int64_t pinned_memory_limit = 0;  ///< Bytes, memory of host devices included; 0: what the container has.
+  int64_t kept_pinned_bytes = int64_t{256} << 20;  ///< Freed by unloads, kept for loads; per CUDA device.
   int64_t copy_chunk_bytes = 0;       ///< The most a batch or standard copy moves at once; 0: measured at start.
   int copy_window = 0;                ///< Chunks in flight per direction, 1 to 4; 0: measured at start.
   int64_t transfer_kernel_bytes = 0;  ///< Latency transfers up to this move by kernel; 0: measured at start.

@@ -17,6 +17,8 @@ struct CudaDeviceOptions {
   size_t memory_limit_bytes = 0;
   /// Counts and limits pinned memory; must outlive the device. None: the machine's memory is the limit.
   MemoryBudget* pinned_memory = nullptr;
+  /// Freed pinned memory that is kept for later allocations of the same size (gpu/kept_blocks.h), uncounted; 0: none.
+  size_t kept_pinned_bytes = size_t{256} << 20;
   TuningOptions tuning = {};
 };
 

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -38,13 +40,27 @@ MemoryBudgetOptions DeviceBudget(int ordinal, const DeviceInfo& info, size_t lim
   return options;
 }
 
+/// Of memory that was lent out no more; whoever kept it cannot be told of a failure.
+void FreePinned(std::byte* data) {
+  const absl::Status freed = SLUICE_CUDA_STATUS(cudaFreeHost(data));
+  if (!freed.ok()) Log(Severity::kError, "pinned memory was not freed", {{"error", freed.ToString()}});
+}
+
 }  // namespace
 
 CudaMemory::CudaMemory(int ordinal, const DeviceInfo& info, const CudaDeviceOptions& options)
     : budget_(DeviceBudget(ordinal, info, options.memory_limit_bytes)),
       own_pinned_budget_({.name = "host memory", .counted_limit = MachineMemoryBytes()}),
       pinned_budget_(options.pinned_memory == nullptr ? own_pinned_budget_ : *options.pinned_memory),
-      numa_node_(NumaNodeOf(ordinal)) {}
+      numa_node_(NumaNodeOf(ordinal)),
+      kept_(options.kept_pinned_bytes) {
+  pinned_budget_.AddReclaimer(this, [this] { FreeKept(); });
+}
+
+CudaMemory::~CudaMemory() {
+  pinned_budget_.RemoveReclaimer(this);
+  FreeKept();
+}
 
 absl::StatusOr<DeviceSpan> CudaMemory::AllocateDevice(size_t size_bytes, MemoryKind kind) {
   if (size_bytes == 0) return absl::InvalidArgumentError("an allocation of 0 bytes");
@@ -60,29 +76,51 @@ absl::StatusOr<DeviceSpan> CudaMemory::AllocateDevice(size_t size_bytes, MemoryK
   return span;
 }
 
+absl::StatusOr<PinnedSpan> CudaMemory::LockPages(size_t size_bytes) {
+  {
+    MutexLock lock(mutex_);
+    if (const std::optional<KeptBlocks::Block> kept = kept_.Take(size_bytes); kept.has_value()) {
+      return PinnedSpan{kept->data, kept->device_data, size_bytes};
+    }
+  }
+  void* data = nullptr;
+  {
+    const NumaPreference here(numa_node_, numa_refused_);
+    SLUICE_RETURN_IF_ERROR(
+        SLUICE_CUDA_STATUS(cudaHostAlloc(&data, size_bytes, cudaHostAllocMapped | cudaHostAllocPortable)));
+  }
+  void* on_device = nullptr;
+  if (absl::Status status = SLUICE_CUDA_STATUS(cudaHostGetDevicePointer(&on_device, data, 0)); !status.ok()) {
+    FreePinned(static_cast<std::byte*>(data));
+    return status;
+  }
+  return PinnedSpan{static_cast<std::byte*>(data), static_cast<std::byte*>(on_device), size_bytes};
+}
+
 absl::StatusOr<PinnedSpan> CudaMemory::AllocatePinned(size_t size_bytes, MemoryKind kind) {
   if (size_bytes == 0) return absl::InvalidArgumentError("an allocation of 0 bytes");
   SLUICE_RETURN_IF_ERROR(pinned_budget_.Reserve(size_bytes, kind));
-  void* data = nullptr;
-  void* on_device = nullptr;
-  absl::Status status;
-  {
-    const NumaPreference here(numa_node_, numa_refused_);
-    status = SLUICE_CUDA_STATUS(cudaHostAlloc(&data, size_bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+  absl::StatusOr<PinnedSpan> span = LockPages(size_bytes);
+  if (absl::IsResourceExhausted(span.status())) {
+    FreeKept();
+    span = LockPages(size_bytes);
   }
-  if (status.ok()) status = SLUICE_CUDA_STATUS(cudaHostGetDevicePointer(&on_device, data, 0));
-  if (!status.ok()) {
-    if (data != nullptr) {
-      const absl::Status freed = SLUICE_CUDA_STATUS(cudaFreeHost(data));
-      if (!freed.ok()) Log(Severity::kError, "pinned memory was not freed", {{"error", freed.ToString()}});
-    }
+  if (!span.ok()) {
     pinned_budget_.Release(size_bytes, kind);
-    return status;
+    return span;
   }
-  const PinnedSpan span = {static_cast<std::byte*>(data), static_cast<std::byte*>(on_device), size_bytes};
   MutexLock lock(mutex_);
-  pinned_blocks_[span.data] = {size_bytes, kind};
+  pinned_blocks_[span->data] = {size_bytes, kind, span->device_data};
   return span;
+}
+
+void CudaMemory::FreeKept() {
+  std::vector<KeptBlocks::Block> kept;
+  {
+    MutexLock lock(mutex_);
+    kept = kept_.TakeAll();
+  }
+  for (const KeptBlocks::Block& block : kept) FreePinned(block.data);
 }
 
 absl::StatusOr<CudaMemory::Block> CudaMemory::Take(Blocks& blocks, const std::byte* data, size_t size_bytes) {
@@ -110,13 +148,15 @@ absl::Status CudaMemory::Free(DeviceSpan memory) {
 
 absl::Status CudaMemory::Free(PinnedSpan memory) {
   Block block;
+  std::vector<KeptBlocks::Block> gone;
   {
     MutexLock lock(mutex_);
     SLUICE_ASSIGN_OR_RETURN(block, Take(pinned_blocks_, memory.data, memory.size_bytes));
+    gone = kept_.Keep({memory.data, block.device_data, block.size_bytes});
   }
-  absl::Status status = SLUICE_CUDA_STATUS(cudaFreeHost(memory.data));
-  if (status.ok()) pinned_budget_.Release(block.size_bytes, block.kind);
-  return status;
+  pinned_budget_.Release(block.size_bytes, block.kind);
+  for (const KeptBlocks::Block& other : gone) FreePinned(other.data);
+  return absl::OkStatus();
 }
 
 }  // namespace sluice::gpu::cuda

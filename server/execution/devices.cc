@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<gpu::Device>> MakeDevice(const DeviceSpec& spec, 
   if (spec.backend == gpu::Backend::kCuda) {
     const gpu::CudaDeviceOptions options = {.memory_limit_bytes = static_cast<size_t>(config.gpu_memory_limit),
                                             .pinned_memory = &host_memory,
+                                            .kept_pinned_bytes = static_cast<size_t>(config.kept_pinned_bytes),
                                             .tuning = {.folder = config.tuning_cache, .tune = tune}};
     return gpu::LoadCudaDevice(CudaModulePath(config), spec.index, clock, options);
   }

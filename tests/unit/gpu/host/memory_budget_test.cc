@@ -123,5 +123,32 @@ TEST(MemoryBudgetTest, ChildrenShareTheirParentsLimit) {
   EXPECT_THAT(second.Reserve(301, MemoryKind::kSlots), StatusIs(kExhausted, HasSubstr("host:1: 301")));
 }
 
+// Goal: whoever keeps memory gives it back before anything is refused, and only then. Method: a keeper whose bytes the
+// probe sees.
+TEST(MemoryBudgetTest, AsksForKeptMemoryBeforeItRefuses) {
+  size_t kept = 600;
+  int asked = 0;
+  MemoryBudget parent({.name = "all", .total_limit = 1000, .probe = [&]() -> absl::StatusOr<size_t> { return kept; }});
+  MemoryBudget budget({.name = "cuda:0", .parent = &parent});
+  const auto reclaim = [&] {
+    ++asked;
+    kept = 0;
+  };
+  parent.AddReclaimer(&kept, reclaim);
+  EXPECT_OK(budget.CheckFits(400, MemoryKind::kSlots));
+  EXPECT_EQ(asked, 0) << "there is room";
+  EXPECT_OK(budget.CheckFits(401, MemoryKind::kSlots));
+  EXPECT_EQ(asked, 1);
+  kept = 600;
+  ASSERT_OK(parent.Refresh());
+  EXPECT_OK(budget.Reserve(900, MemoryKind::kSlots));
+  EXPECT_EQ(asked, 2);
+  EXPECT_THAT(budget.Reserve(200, MemoryKind::kSlots), StatusIs(kExhausted)) << "asked in vain";
+  EXPECT_EQ(asked, 3);
+  parent.RemoveReclaimer(&kept);
+  EXPECT_THAT(budget.Reserve(200, MemoryKind::kSlots), StatusIs(kExhausted));
+  EXPECT_EQ(asked, 3);
+}
+
 }  // namespace
 }  // namespace sluice::gpu

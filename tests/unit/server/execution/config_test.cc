@@ -99,6 +99,7 @@ TEST(ParseFlags, RefusesWhatIsWrongAndNamesIt) {
       {{"--model-repository", "m", "--unit-target-us", "0"}, "--unit-target-us"},
       {{"--model-repository", "m", "--unit-handover-us", "-1"}, "--unit-handover-us"},
       {{"--model-repository", "m", "--copy-chunk-bytes", "1000"}, "--copy-chunk-bytes"},
+      {{"--model-repository", "m", "--kept-pinned-bytes", "-1"}, "--kept-pinned-bytes"},
       {{"--model-repository", "m", "--copy-window", "5"}, "--copy-window"},
       {{"--model-repository", "m", "--transfer-kernel-bytes", "100MiB"}, "--transfer-kernel-bytes"},
       {{"--model-repository", "m", "--unit-limit-us", "0"}, "--unit-limit-us: expected 1 to 1e+07, got 0"},
