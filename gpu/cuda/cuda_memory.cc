@@ -40,10 +40,12 @@ MemoryBudgetOptions DeviceBudget(int ordinal, const DeviceInfo& info, size_t lim
   return options;
 }
 
-/// Of memory that was lent out no more; whoever kept it cannot be told of a failure.
+/// Of memory that was lent out no more; whoever kept it cannot be told of a failure. A lost device frees nothing, and
+/// has been reported once.
 void FreePinned(std::byte* data) {
   const absl::Status freed = SLUICE_CUDA_STATUS(cudaFreeHost(data));
-  if (!freed.ok()) Log(Severity::kError, "pinned memory was not freed", {{"error", freed.ToString()}});
+  if (!freed.ok() && !MeansDeviceLost(freed))
+    Log(Severity::kError, "pinned memory was not freed", {{"error", freed.ToString()}});
 }
 
 }  // namespace
