@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the programs are, what they need to run here, and how to run a server and a load: shared by the steps."""
 import argparse
+import contextlib
 import glob
 import json
 import os
@@ -41,6 +42,25 @@ def cuda_library_folders():
     return found
 
 
+def split_cpus(client_share=0.25):
+    """(CPUs of servers, CPUs of clients). From eight CPUs on they are apart: clients on the CPUs of threads that poll would be
+    part of what they measure."""
+    cpus = sorted(os.sched_getaffinity(0))
+    clients = int(len(cpus) * client_share)
+    return (cpus[:-clients], cpus[-clients:]) if len(cpus) >= 8 else (cpus, cpus)
+
+
+@contextlib.contextmanager
+def on_cpus(cpus):
+    """What is started meanwhile runs on these CPUs only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class Machine:
     """The programs of a bundle or a build folder, on this machine."""
 
@@ -54,6 +74,7 @@ class Machine:
         folders = [str(self.programs / "lib")] if (self.programs / "lib").is_dir() else []
         self.cuda_folders = cuda_library_folders()
         folders += sorted({folder for folder in self.cuda_folders.values() if folder})
+        self.server_cpus, self.client_cpus = split_cpus()
         self.found = {}
         self.environment = dict(os.environ, REQUIRE_GPU="1" if self.cuda else "0")
         if folders:
@@ -84,14 +105,16 @@ class Machine:
     def start_server(self, *flags, repository=None, environment=None):
         """A server that is ready; raises RuntimeError with its log when it does not get there."""
         all_flags = ["--devices", self.devices, *self.module_flags(), *self.server_flags, *flags]
-        return server_process.ServerProcess(
-            str(self.program("sluice-server")), *all_flags, repository=repository or self.repository / "models",
-            environment=dict(self.environment, **(environment or {})))
+        with on_cpus(self.server_cpus):
+            return server_process.ServerProcess(
+                str(self.program("sluice-server")), *all_flags, repository=repository or self.repository / "models",
+                environment=dict(self.environment, **(environment or {})))
 
     def sluice(self, *arguments, timeout=300, check=True):
         """Runs the command line client; returns the finished process with its output as text."""
-        return subprocess.run([str(self.program("sluice")), *map(str, arguments)], env=self.environment, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=check)
+        with on_cpus(self.client_cpus):
+            return subprocess.run([str(self.program("sluice")), *map(str, arguments)], env=self.environment, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=check)
 
     def load(self, url, streams, phases, seconds, warmup, *flags, timings=True):
         """One `sluice load`; returns its JSON document."""

@@ -35,6 +35,8 @@ def main():
     parser.add_argument("--triton", help="folder that scripts/fetch_triton.sh wrote")
     arguments = parser.parse_args()
     machine = machines.from_flags(arguments)
+    # The echo must have the CPUs that the server has, and is the client's child.
+    machine.server_cpus = machine.server_cpus + [cpu for cpu in machine.client_cpus if cpu not in machine.server_cpus]
     program = machine.program("overhead")
     if program is None:
         machines.finish(machine, "overhead", False, "the program overhead is not there")

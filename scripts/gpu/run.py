@@ -122,6 +122,8 @@ def show_machine(machine, programs):
         for library in machines.CUDA_LIBRARIES:
             folder = machine.cuda_folders.get(library)
             print(f"lib{library}:", "NOT FOUND" if folder is None else folder or "known to the loader")
+    if machine.server_cpus != machine.client_cpus:
+        print(f"CPUs of servers: {len(machine.server_cpus)}, of clients: {len(machine.client_cpus)} (steps that say so: others)")
     print("LD_LIBRARY_PATH of the programs:", machine.environment.get("LD_LIBRARY_PATH", ""), flush=True)
 
 

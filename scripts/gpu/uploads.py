@@ -8,7 +8,6 @@ on the port they use. R99 is the middle p99 of a kind of phase over the middle p
 more the server has half of them and the clients the rest.
 """
 import json
-import os
 import statistics
 import subprocess
 
@@ -17,12 +16,6 @@ import machine as machines
 R99_LIMIT = 2.0
 ROW_BYTES = 602112  # of model copy
 KINDS = ("alone", "own port", "shared port")
-
-
-def halves():
-    """(CPUs of the server, CPUs of the clients)"""
-    cpus = sorted(os.sched_getaffinity(0))
-    return (cpus[:len(cpus) // 2], cpus[len(cpus) // 2:]) if len(cpus) >= 8 else (cpus, cpus)
 
 
 class Uploads:
@@ -34,8 +27,9 @@ class Uploads:
         command = ["load", "--url", url, "--phases", "batch-alone", "--phase-seconds", seconds, "--warmup-seconds", 0,
                    "--drain-seconds", 60, "--connections", min(connections, 64), "--threads", 4, "--json", self.log,
                    "--stream", stream]
-        self.process = subprocess.Popen([str(machine.program("sluice")), *map(str, command)], env=machine.environment,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        with machines.on_cpus(machine.client_cpus):
+            self.process = subprocess.Popen([str(machine.program("sluice")), *map(str, command)], env=machine.environment,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def finish(self):
         """Its stream's results."""
@@ -55,11 +49,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=6, help="measured time of a phase (default: %(default)s)")
     arguments = parser.parse_args()
     machine = machines.from_flags(arguments)
-    server_cpus, client_cpus = halves()
+    machine.server_cpus, machine.client_cpus = machines.split_cpus(client_share=0.5)
     rows = max(1, int(arguments.megabytes * (1 << 20) / ROW_BYTES))
-    os.sched_setaffinity(0, server_cpus)  # what is started inherits it
     server = machine.start_server("--latency-port", "0")
-    os.sched_setaffinity(0, client_cpus)
     own = f"127.0.0.1:{server.ready['latency_port']}"
     stream = [f"name=latency,class=latency,model={arguments.model},rate={arguments.rate}"]
     parts, uploads = {kind: [] for kind in KINDS}, []
@@ -89,8 +81,8 @@ def main():
     rate = statistics.median(part["rows_per_second"] for part in uploads) * ROW_BYTES / 1e9
     refused = sum(sum(part["errors"].values()) for part in uploads)
     print(f"uploads: {arguments.connections} connections, {rows * ROW_BYTES / (1 << 20):.1f} MiB a request, {rate:.2f} GB/s, "
-          f"{refused} refused; CPUs of the server {len(server_cpus)}, of the clients {len(client_cpus)}"
-          f"{'' if server_cpus != client_cpus else ', the same'}")
+          f"{refused} refused; CPUs of the server {len(machine.server_cpus)}, of the clients {len(machine.client_cpus)}"
+          f"{'' if machine.server_cpus != machine.client_cpus else ', the same'}")
     ratio = p99["own port"] / p99["alone"]
     passed = errors == 0 and ratio <= R99_LIMIT and code == 0
     machines.finish(machine, "uploads", passed, f"R99 on a port of its own {ratio:.3f} (limit {R99_LIMIT}), on the shared one "
