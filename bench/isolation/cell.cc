@@ -100,7 +100,7 @@ absl::Status ReadKey(absl::string_view key, absl::string_view value, CellSpec& c
   }
   if (key == "uncut") {
     if (value != "true" && value != "false") return Wrong(key, "true or false", value);
-    cell.long_uncut = value == "true";
+    cell.uncut = value == "true";
     return absl::OkStatus();
   }
   if (key == "load") return ReadNumber(key, value, 0.01, 0.95, cell.load);
@@ -125,7 +125,7 @@ std::string CellSpec::LoadName() const {
 
 std::string CellSpec::Key() const {
   return absl::StrCat(latency, " ", LoadName(), " ", client::ArrivalsName(arrivals), " beside ", neighbour, ":", rows,
-                      long_uncut ? " uncut" : "", " x", in_flight, " ", RequestClassName(neighbour_class));
+                      uncut ? " uncut" : "", " x", in_flight, " ", RequestClassName(neighbour_class));
 }
 
 absl::StatusOr<CellSpec> ParseCell(absl::string_view text) {
@@ -144,7 +144,7 @@ absl::StatusOr<CellSpec> ParseCell(absl::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat("cell: rung ", rung->name, " runs whole batch plans, and class is standard"));
   }
-  if (standard && cell.long_uncut) return absl::InvalidArgumentError("cell: uncut plans are of the class batch");
+  if (standard && cell.uncut) return absl::InvalidArgumentError("cell: uncut plans are of the class batch");
   return cell;
 }
 

@@ -28,9 +28,9 @@ struct CellLimits {
 struct CellSpec {
   std::string latency;
   std::string neighbour;
-  int64_t rows = 1;         ///< Of one of the neighbour's requests.
-  int in_flight = 6;        ///< Of the neighbour's requests: it is never starved.
-  bool long_uncut = false;  ///< The neighbour's plans are one unit each in every rung: the adversary.
+  int64_t rows = 1;    ///< Of one of the neighbour's requests.
+  int in_flight = 6;   ///< Of the neighbour's requests: it is never starved.
+  bool uncut = false;  ///< The neighbour's plans are one unit each in every rung: the adversary.
   RequestClass neighbour_class = RequestClass::kBatch;
   double load = 0;  ///< Share of the device that the latency model takes alone; or
   double rate = 0;  ///< requests a second.

@@ -67,7 +67,7 @@ absl::StatusOr<HouseModel> Ladder::ModelOf(Home& home, const std::string& name, 
 
 absl::StatusOr<PhaseSpec> Ladder::MakePhase(Home& home, const CellSpec& cell, const Rung& rung) {
   SLUICE_ASSIGN_OR_RETURN(const HouseModel latency, ModelOf(home, cell.latency, false));
-  SLUICE_ASSIGN_OR_RETURN(const HouseModel neighbour, ModelOf(home, cell.neighbour, rung.uncut || cell.long_uncut));
+  SLUICE_ASSIGN_OR_RETURN(const HouseModel neighbour, ModelOf(home, cell.neighbour, rung.uncut || cell.uncut));
   const auto payload = [this](const HouseModel& model, int64_t rows) {
     const std::string key = absl::StrCat(model.served->name, ":", rows);
     const auto found = payloads_.find(key);
@@ -127,9 +127,9 @@ absl::StatusOr<RungRound> Ladder::RunRung(const CellResults& results, const Rung
 }
 
 std::string Ladder::DescribeNeighbour(const Home& home, const CellSpec& cell, const Rung& rung) {
-  const HouseModel& model = home.models.at({cell.neighbour, rung.uncut || cell.long_uncut});
+  const HouseModel& model = home.models.at({cell.neighbour, rung.uncut || cell.uncut});
   const server::PreparedPlan& micro_batch = model.instance->micro_batch(0);
-  return absl::StrCat(cell.neighbour, rung.uncut || cell.long_uncut ? ", whole plans" : "", ": requests of ", cell.rows,
+  return absl::StrCat(cell.neighbour, rung.uncut || cell.uncut ? ", whole plans" : "", ": requests of ", cell.rows,
                       " rows in micro-batches of ", micro_batch.rows, ", ", micro_batch.plan->unit_count(),
                       " units, the longest ", absl::ToDoubleMicroseconds(micro_batch.plan->longest_unit()), " us (",
                       micro_batch.plan->longest_unit_kernel(), ")");
