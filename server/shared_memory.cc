@@ -137,19 +137,35 @@ absl::Status SharedMemoryRegions::CheckRoom(const SharedMemoryRegionFacts& facts
     return absl::AlreadyExistsError(absl::StrCat("shared memory region '", facts.name, "' already in manager"));
   }
   std::erase_if(leaving_, [](const Leaving& leaving) { return leaving.region.expired(); });
-  const size_t count = regions_.size() + leaving_.size();
+  const SharedMemoryUse use = CountUse();
+  const size_t count = use.registered_regions + use.leaving_regions;
   if (count >= limits_.regions) {
     return absl::ResourceExhaustedError(absl::StrCat("shared memory region '", facts.name, "': expected at most ",
                                                      limits_.regions, " regions (--max-shared-memory-regions), and ",
                                                      count, " are registered or in use"));
   }
-  uint64_t bytes = 0;  // at most limits_.bytes: every one of them has passed here
-  for (const auto& [name, region] : regions_) bytes += region->facts().byte_size;
-  for (const Leaving& leaving : leaving_) bytes += leaving.byte_size;
+  const uint64_t bytes = use.registered_bytes + use.leaving_bytes;  // at most limits_.bytes: all have passed here
   if (facts.byte_size <= limits_.bytes - bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("shared memory region '", facts.name, "': expected at most ",
                                                    limits_.bytes, " bytes of all regions (--max-shared-memory-bytes), ",
                                                    "got ", facts.byte_size, " beside ", bytes));
+}
+
+SharedMemoryUse SharedMemoryRegions::CountUse() const {
+  SharedMemoryUse use;
+  use.registered_regions = regions_.size();
+  for (const auto& [name, region] : regions_) use.registered_bytes += region->facts().byte_size;
+  for (const Leaving& leaving : leaving_) {
+    if (leaving.region.expired()) continue;
+    ++use.leaving_regions;
+    use.leaving_bytes += leaving.byte_size;
+  }
+  return use;
+}
+
+SharedMemoryUse SharedMemoryRegions::use() const {
+  MutexLock lock(mutex_);
+  return CountUse();
 }
 
 absl::Status SharedMemoryRegions::Register(SharedMemoryRegionFacts facts) {

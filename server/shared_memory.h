@@ -72,6 +72,14 @@ struct SharedMemoryLimits {
   size_t name_bytes = 4096;
 };
 
+/// Registered regions, and those that were unregistered while requests still use them.
+struct SharedMemoryUse {
+  size_t registered_regions = 0;
+  uint64_t registered_bytes = 0;
+  size_t leaving_regions = 0;
+  uint64_t leaving_bytes = 0;
+};
+
 /// The regions of a server, by name. Bounds: SharedMemoryLimits, which count those too that were unregistered while
 /// requests still use them. Threads: any; the lock is held for a look-up, never while a file is opened or closed.
 /// Messages have Triton's words where Triton has a word for it.
@@ -86,6 +94,8 @@ class SharedMemoryRegions {
   void Unregister(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
   void UnregisterAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const SharedMemoryLimits& limits() const { return limits_; }
+  SharedMemoryUse use() const ABSL_LOCKS_EXCLUDED(mutex_);
   /// All that are registered, or the one with this name. NOT_FOUND.
   absl::StatusOr<std::vector<SharedMemoryRegionFacts>> Describe(const std::string& name) const
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -103,6 +113,7 @@ class SharedMemoryRegions {
 
   absl::Status CheckFacts(const SharedMemoryRegionFacts& facts) const;
   absl::Status CheckRoom(const SharedMemoryRegionFacts& facts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SharedMemoryUse CountUse() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SharedMemoryLimits limits_;
   mutable Mutex mutex_;

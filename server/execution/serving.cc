@@ -208,6 +208,7 @@ std::vector<metrics::ReadingSample> Serving::Read() {
     add(metrics::Reading::kResponsePoolTimeouts, static_cast<double>(use.timeouts));
   }
   samples.push_back({metrics::Reading::kResponsePoolKeptBytes, {}, static_cast<double>(responses_->kept_bytes())});
+  if (shared_memory_ != nullptr) ReadSharedMemory(samples);
   const auto spinning = [&](const char* role, size_t count) {
     samples.push_back({metrics::Reading::kPollingThreads, {role}, static_cast<double>(count)});
   };
@@ -216,6 +217,20 @@ std::vector<metrics::ReadingSample> Serving::Read() {
   spinning("io", spin_.io_thread ? 1 : 0);
   spinning("standard", spin_.standard_threads ? static_cast<size_t>(config_.request_threads) * CudaDeviceCount() : 0);
   return samples;
+}
+
+void Serving::ReadSharedMemory(std::vector<metrics::ReadingSample>& samples) const {
+  const SharedMemoryUse use = shared_memory_->use();
+  const SharedMemoryLimits& limits = shared_memory_->limits();
+  const auto add = [&](metrics::Reading reading, std::vector<std::string> labels, double value) {
+    samples.push_back({reading, std::move(labels), value});
+  };
+  add(metrics::Reading::kSharedMemoryRegions, {"registered"}, static_cast<double>(use.registered_regions));
+  add(metrics::Reading::kSharedMemoryRegions, {"leaving"}, static_cast<double>(use.leaving_regions));
+  add(metrics::Reading::kSharedMemoryBytes, {"registered"}, static_cast<double>(use.registered_bytes));
+  add(metrics::Reading::kSharedMemoryBytes, {"leaving"}, static_cast<double>(use.leaving_bytes));
+  add(metrics::Reading::kSharedMemoryRegionLimit, {}, static_cast<double>(limits.regions));
+  add(metrics::Reading::kSharedMemoryByteLimit, {}, static_cast<double>(limits.bytes));
 }
 
 void Serving::Drain() {

@@ -101,6 +101,7 @@ class Serving final : public InferenceBackend {
   absl::Status StartDevices(DeviceMaker make);
   size_t CudaDeviceCount() const;
   std::vector<metrics::ReadingSample> Read();
+  void ReadSharedMemory(std::vector<metrics::ReadingSample>& samples) const;
 
   const ServerConfig config_;
   const std::vector<DeviceSpec> specs_;  ///< In the order of devices_.

@@ -48,29 +48,33 @@ enum class Reading : uint8_t {
   kBatchPlanUnits,
   kBatchPlanLongestUnitSeconds,
   kBatchPlanCost,
-  kBatchPlanUncuttable,     ///< 1 or 0
-  kGateGrants,              ///< device
-  kGateRefusals,            ///< device
-  kGateOwedGrants,          ///< device
-  kGateLapsedTokens,        ///< device
-  kGateUntracked,           ///< device
-  kLatencyShareUsed,        ///< device
-  kTransferChunkBytes,      ///< device; only where copies are real, like the next two
-  kTransferWindow,          ///< device
-  kTransferKernelBytes,     ///< device
-  kLauncherUnits,           ///< device
-  kLauncherWaits,           ///< device
-  kPollingThreads,          ///< role
-  kSlots,                   ///< class, device
-  kSlotsFree,               ///< class, device
-  kSlotWaits,               ///< class, device
-  kSlotTimeouts,            ///< class, device
-  kResponsePoolBytes,       ///< class
-  kResponsePoolLimitBytes,  ///< class
-  kResponsePoolKeptBytes,   ///< none
-  kResponsePoolWaits,       ///< class
-  kResponsePoolTimeouts,    ///< class
-  kGpuUtilization,          ///< gpu_uuid, as the next five, and no other: perf_analyzer reads nothing else
+  kBatchPlanUncuttable,      ///< 1 or 0
+  kGateGrants,               ///< device
+  kGateRefusals,             ///< device
+  kGateOwedGrants,           ///< device
+  kGateLapsedTokens,         ///< device
+  kGateUntracked,            ///< device
+  kLatencyShareUsed,         ///< device
+  kTransferChunkBytes,       ///< device; only where copies are real, like the next two
+  kTransferWindow,           ///< device
+  kTransferKernelBytes,      ///< device
+  kLauncherUnits,            ///< device
+  kLauncherWaits,            ///< device
+  kPollingThreads,           ///< role
+  kSlots,                    ///< class, device
+  kSlotsFree,                ///< class, device
+  kSlotWaits,                ///< class, device
+  kSlotTimeouts,             ///< class, device
+  kResponsePoolBytes,        ///< class
+  kResponsePoolLimitBytes,   ///< class
+  kResponsePoolKeptBytes,    ///< none
+  kResponsePoolWaits,        ///< class
+  kResponsePoolTimeouts,     ///< class
+  kSharedMemoryRegions,      ///< state; like the next three only with --shared-memory=system
+  kSharedMemoryBytes,        ///< state
+  kSharedMemoryRegionLimit,  ///< none
+  kSharedMemoryByteLimit,    ///< none
+  kGpuUtilization,           ///< gpu_uuid, as the next five, and no other: perf_analyzer reads nothing else
   kGpuMemoryTotalBytes,
   kGpuMemoryUsedBytes,
   kGpuPowerUsage,
@@ -78,7 +82,7 @@ enum class Reading : uint8_t {
   kGpuEnergyConsumption,
   kGpuFailedReads,  ///< device
 };
-inline constexpr size_t kReadingCount = 43;
+inline constexpr size_t kReadingCount = 47;
 
 /// One value of a reading; `labels` are the values of its labels, in the order stated above.
 struct ReadingSample {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/integration/tiny_models.h"
+#include "tests/support/shared_memory_calls.h"
 #include "tests/support/shared_memory_object.h"
 
 namespace sluice::testing {
@@ -59,21 +60,9 @@ class SharedMemoryTest : public ServerTest {
     Start(config);
   }
   grpc::Status Register(const std::string& name, const SharedMemoryObject& object) {
-    inference::SystemSharedMemoryRegisterRequest request;
-    request.set_name(name);
-    request.set_key(object.key());
-    request.set_byte_size(object.size());
-    grpc::ClientContext context;
-    inference::SystemSharedMemoryRegisterResponse response;
-    return stub_->SystemSharedMemoryRegister(&context, request, &response);
+    return RegisterRegion(*stub_, name, object.key(), 0, object.size());
   }
-  grpc::Status Unregister(const std::string& name) {
-    inference::SystemSharedMemoryUnregisterRequest request;
-    request.set_name(name);
-    grpc::ClientContext context;
-    inference::SystemSharedMemoryUnregisterResponse response;
-    return stub_->SystemSharedMemoryUnregister(&context, request, &response);
-  }
+  grpc::Status Unregister(const std::string& name) { return UnregisterRegion(*stub_, name); }
   template <class Tensor>
   static void SetPlace(Tensor& tensor, const std::string& region, size_t byte_size, size_t offset) {
     auto& parameters = *tensor.mutable_parameters();
@@ -196,11 +185,13 @@ TEST_F(SharedMemoryTest, UnregisteringLeavesWhatIsUnderWayAlone) {
   AwaitExecuting(1);
   ASSERT_TRUE(Unregister("r").ok());
   ASSERT_TRUE(Register("r", other).ok());
+  EXPECT_EQ(Metric("sluice_shared_memory_bytes", {"state=\"registered\""}), 16);
   object.Unlink();
   const grpc::Status status = call.Wait();
   ASSERT_TRUE(status.ok()) << status.error_message();
   ExpectMeans(input, object.Get(bytes, bytes));
   EXPECT_EQ(other.Get(0, 16), std::string(16, '\0'));
+  Await("the region is let go of", [&] { return Metric("sluice_shared_memory_bytes", {"state=\"leaving\""}) == 0; });
 }
 
 TEST_F(SharedMemoryTest, AnObjectThatShrinksFailsItsRequestAndNothingElse) {

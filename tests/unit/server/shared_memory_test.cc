@@ -178,6 +178,10 @@ TEST_F(SharedMemoryRegionsTest, IsBounded) {
   ASSERT_OK_AND_ASSIGN(std::optional<SharedMemorySlice> held, regions_.Find("a", 0, 1));
   regions_.Unregister("a");
   ASSERT_OK(Register("b", 0, kPage));
+  EXPECT_EQ(regions_.use().registered_regions, 1u);
+  EXPECT_EQ(regions_.use().registered_bytes, kPage);
+  EXPECT_EQ(regions_.use().leaving_regions, 1u);
+  EXPECT_EQ(regions_.use().leaving_bytes, 2 * kPage);
   EXPECT_THAT(Register("c", 0, kPage + 1),
               StatusIs(kExhausted, HasSubstr("at most 16384 bytes of all regions (--max-shared-memory-bytes), got 4097 "
                                              "beside 12288")));
@@ -186,6 +190,7 @@ TEST_F(SharedMemoryRegionsTest, IsBounded) {
   EXPECT_THAT(Register("e", 0, 1),
               StatusIs(kExhausted, HasSubstr("at most 4 regions (--max-shared-memory-regions), and 4 are")));
   held.reset();
+  EXPECT_EQ(regions_.use().leaving_regions, 0u) << "seen before anybody registers again";
   EXPECT_OK(Register("e", 0, 2 * kPage));
 }
 

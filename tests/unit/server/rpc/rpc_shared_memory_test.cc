@@ -10,6 +10,7 @@
 
 #include "rpc_fixture.h"
 #include "server/shared_memory.h"
+#include "tests/support/shared_memory_calls.h"
 #include "tests/support/shared_memory_object.h"
 
 namespace sluice::rpc {
@@ -36,22 +37,9 @@ class RpcSharedMemoryTest : public RpcTest {
     EXPECT_TRUE(stub_->ServerLive(&context, {}, &response).ok());
   }
   grpc::Status Register(const std::string& name, const std::string& key, uint64_t byte_size) {
-    inference::SystemSharedMemoryRegisterRequest request;
-    request.set_name(name);
-    request.set_key(key);
-    request.set_offset(16);
-    request.set_byte_size(byte_size);
-    grpc::ClientContext context;
-    inference::SystemSharedMemoryRegisterResponse response;
-    return stub_->SystemSharedMemoryRegister(&context, request, &response);
+    return RegisterRegion(*stub_, name, key, /*offset=*/16, byte_size);
   }
-  grpc::Status Unregister(const std::string& name) {
-    inference::SystemSharedMemoryUnregisterRequest request;
-    request.set_name(name);
-    grpc::ClientContext context;
-    inference::SystemSharedMemoryUnregisterResponse response;
-    return stub_->SystemSharedMemoryUnregister(&context, request, &response);
-  }
+  grpc::Status Unregister(const std::string& name) { return UnregisterRegion(*stub_, name); }
   grpc::Status Status(const std::string& name, inference::SystemSharedMemoryStatusResponse& response) {
     inference::SystemSharedMemoryStatusRequest request;
     request.set_name(name);
