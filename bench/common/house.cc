@@ -81,7 +81,7 @@ absl::StatusOr<HouseModel> House::Load(const std::string& name, const Variant& v
   ++last_model_id_;
   auto served = std::make_shared<server::ServedModel>(
       *settings.MakeServedModel(ModelId(last_model_id_), static_cast<int64_t>(last_model_id_)));
-  served->metrics = metrics_->AddModel(served->name, served->version, served->max_batch_size);
+  served->metrics = metrics_->AddModel(served->name, served->version);
   server::InstanceOptions options = server::MakeInstanceOptions(settings, config_);
   const bool has_batches = !settings.batch_buckets.empty();
   if (has_batches && !variant.buckets.empty()) options.batch_buckets = variant.buckets;

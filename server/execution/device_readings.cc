@@ -3,6 +3,8 @@
 //
 // What a scrape asks of a device's lanes.
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +32,22 @@ std::pair<size_t, size_t> DeviceLanes::CountSlots(std::span<const std::shared_pt
   }
   return all_and_free;
 }
+
+namespace {
+
+/// While a version is being replaced two of it are here, under the same labels: the newer one answers.
+std::map<std::pair<std::string, int64_t>, const ExecutableModel*> NewestOfEach(
+    std::span<const std::shared_ptr<const ExecutableModel>> models) {
+  std::map<std::pair<std::string, int64_t>, const ExecutableModel*> newest;
+  for (const std::shared_ptr<const ExecutableModel>& model : models) {
+    const ServedModel& served = model->instance->served();
+    const ExecutableModel*& kept = newest[{served.name, served.version}];
+    if (kept == nullptr || kept->instance->served().id.value() < served.id.value()) kept = model.get();
+  }
+  return newest;
+}
+
+}  // namespace
 
 void DeviceLanes::ReadClasses(std::span<const std::shared_ptr<const ExecutableModel>> models,
                               std::vector<metrics::ReadingSample>& samples) {
@@ -82,8 +100,10 @@ void DeviceLanes::Read(std::vector<metrics::ReadingSample>& samples) {
                        {name, std::string(gpu::MemoryKindName(kind))},
                        static_cast<double>(memory.of(kind))});
   }
-  for (size_t i = 0; i < std::min(models.size(), metrics::Metrics::kMaxModels); ++i) {
-    ReadBatchPlan(*models[i]->instance, name, samples);
+  size_t left = metrics::Metrics::kMaxModels;
+  for (const auto& [version, model] : NewestOfEach(models)) {
+    if (left-- == 0) break;
+    ReadBatchPlan(*model->instance, name, samples);
   }
   // Of everything that the kinds show, what was not counted included.
   add(Reading::kDeviceMemoryLimitBytes,

@@ -327,7 +327,7 @@ absl::StatusOr<std::unique_ptr<LoadedVersion>> ModelControl::Prepare(const Repos
     Log(Severity::kWarning, "setting without effect", {{"model", found.name}, {"setting", warning}});
   }
   auto served = std::make_shared<ServedModel>(*settings.MakeServedModel(ModelId(++last_model_id_), version.version));
-  served->metrics = metrics_.AddModel(served->name, served->version, served->max_batch_size);
+  served->metrics = metrics_.AddModel(served->name, served->version);
   InstanceOptions options = MakeInstanceOptions(settings, config_);
   options.stop = &stopping_;
 

@@ -34,11 +34,11 @@ Metrics::Metrics(MetricsOptions options)
     : options_(std::move(options)),
       cells_(options_.edges, options_.devices),
       unknown_name_("_unknown", options_.devices.size()),
-      unknown_(cells_, unknown_name_, "", 1) {}
+      unknown_(cells_, unknown_name_, "") {}
 
 Metrics::~Metrics() = default;
 
-ModelMetrics* Metrics::AddModel(absl::string_view name, int64_t version, int64_t max_batch_size) {
+ModelMetrics* Metrics::AddModel(absl::string_view name, int64_t version) {
   const std::string label = SanitizeLabel(name);
   MutexLock lock(mutex_);
   const auto found = models_.find({label, version});
@@ -50,7 +50,7 @@ ModelMetrics* Metrics::AddModel(absl::string_view name, int64_t version, int64_t
   std::unique_ptr<NameCells>& cells = names_[label];
   if (cells == nullptr) cells = std::make_unique<NameCells>(label, options_.devices.size());
   std::unique_ptr<ModelMetrics>& model = models_[{label, version}];
-  model = std::make_unique<ModelMetrics>(cells_, *cells, absl::StrCat(version), max_batch_size);
+  model = std::make_unique<ModelMetrics>(cells_, *cells, absl::StrCat(version));
   return model.get();
 }
 

@@ -66,7 +66,7 @@ class Metrics {
 
   /// The counters of one version of a model; made at the first call, the same afterwards. Never null; the pointer is
   /// valid as long as this object.
-  ModelMetrics* AddModel(absl::string_view name, int64_t version, int64_t max_batch_size);
+  ModelMetrics* AddModel(absl::string_view name, int64_t version);
   /// For requests that name a model which is not loaded: shown as model="_unknown" in sluice_requests_total only.
   ModelMetrics* unknown_model() { return &unknown_; }
 

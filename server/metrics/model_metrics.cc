@@ -5,18 +5,9 @@
 #include <algorithm>
 
 namespace sluice::metrics {
-namespace {
 
-// A batch size beyond this is not listed by itself in ModelStatistics; it is counted in the totals.
-constexpr int64_t kMaxListedRows = 4096;
-
-}  // namespace
-
-ModelMetrics::ModelMetrics(ServerCells& server, NameCells& cells, std::string version, int64_t max_batch_size)
-    : server_(server),
-      cells_(cells),
-      version_(std::move(version)),
-      batches_(static_cast<size_t>(std::clamp<int64_t>(max_batch_size, 1, kMaxListedRows)) + 1) {}
+ModelMetrics::ModelMetrics(ServerCells& server, NameCells& cells, std::string version)
+    : server_(server), cells_(cells), version_(std::move(version)) {}
 
 void ModelMetrics::OnRequest(const RequestRecord& record) {
   const size_t class_index = ClassIndex(record.request_class);
@@ -58,8 +49,11 @@ void ModelMetrics::OnExecution(const ExecutionRecord& record) {
   int64_t last = last_execution_ns_.load(std::memory_order_relaxed);
   while (last < finished && !last_execution_ns_.compare_exchange_weak(last, finished, std::memory_order_relaxed)) {
   }
-  if (record.rows < 1 || static_cast<size_t>(record.rows) >= batches_.size()) return;
-  StripedCounters& batch = batches_[static_cast<size_t>(record.rows)].Get().counters;
+  if (record.rows < 1 || record.rows > kMostListedRows) return;
+  const auto rows = static_cast<size_t>(record.rows);
+  const size_t first_rows = std::bit_floor(rows);
+  BatchBlock& block = batches_[std::bit_width(rows) - 1].Get(first_rows);
+  StripedCounters& batch = block.by_rows[rows - first_rows].Get().counters;
   batch.Add(kBatchExecutions, 1);
   batch.Add(kBatchInputNs, server_.Clamp(record.input));
   batch.Add(kBatchInferNs, server_.Clamp(record.infer));
@@ -88,14 +82,18 @@ ModelStatistics ModelMetrics::Snapshot(Time now, absl::Time wall_now) const {
   statistics.compute_input = {successes, counters_.Sum(kInputNs)};
   statistics.compute_infer = {successes, counters_.Sum(kInferNs)};
   statistics.compute_output = {successes, counters_.Sum(kOutputNs)};
-  for (size_t rows = 1; rows < batches_.size(); ++rows) {
-    const BatchCells* batch = batches_[rows].get();
-    if (batch == nullptr) continue;
-    const int64_t count = batch->counters.Sum(kBatchExecutions);
-    statistics.batch_stats.push_back({static_cast<int64_t>(rows),
-                                      {count, batch->counters.Sum(kBatchInputNs)},
-                                      {count, batch->counters.Sum(kBatchInferNs)},
-                                      {count, batch->counters.Sum(kBatchOutputNs)}});
+  for (size_t i = 0; i < kBatchBlockCount; ++i) {
+    const BatchBlock* block = batches_[i].get();
+    if (block == nullptr) continue;
+    for (size_t offset = 0; offset < block->by_rows.size(); ++offset) {
+      const BatchCells* batch = block->by_rows[offset].get();
+      if (batch == nullptr) continue;
+      const int64_t count = batch->counters.Sum(kBatchExecutions);
+      statistics.batch_stats.push_back({static_cast<int64_t>((size_t{1} << i) + offset),
+                                        {count, batch->counters.Sum(kBatchInputNs)},
+                                        {count, batch->counters.Sum(kBatchInferNs)},
+                                        {count, batch->counters.Sum(kBatchOutputNs)}});
+    }
   }
   return statistics;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -80,12 +81,15 @@ struct NameCells {
 };
 
 /// Counters of one version of one model. Purpose: what a request's path calls, with everything resolved before. Bounds:
-/// a fixed set of label values; batch sizes up to the model's largest. Ownership: by Metrics, for the process's life.
+/// a fixed set of label values; batch sizes up to kMostListedRows. Ownership: by Metrics, for the process's life.
 /// Threads: every method from any thread; no lock; never blocks; allocates only when a label combination first occurs.
 class ModelMetrics {
  public:
+  /// A batch size beyond this is not listed by itself in ModelStatistics; it is counted in the totals.
+  static constexpr int64_t kMostListedRows = 8191;
+
   /// Use Metrics::AddModel. All references outlive this.
-  ModelMetrics(ServerCells& server, NameCells& cells, std::string version, int64_t max_batch_size);
+  ModelMetrics(ServerCells& server, NameCells& cells, std::string version);
 
   /// Exactly once for each request that named this model, when its answer is handed to the transport. Durations and
   /// stages are observed for successful requests; others are counted by code.
@@ -133,13 +137,21 @@ class ModelMetrics {
     StripedCounters counters{kBatchCounterCount};
   };
 
+  /// Batch sizes from a power of two up to the next. A version may be loaded again with larger batches, so there is
+  /// room for all of them, made when the first of a block runs.
+  struct BatchBlock {
+    explicit BatchBlock(size_t first_rows) : by_rows(first_rows) {}
+    std::vector<OnFirstUse<BatchCells>> by_rows;  ///< Less the block's first.
+  };
+  static constexpr size_t kBatchBlockCount = std::bit_width(static_cast<uint64_t>(kMostListedRows));
+
   void OnSuccess(const RequestRecord& record, int64_t duration_ns);
 
   ServerCells& server_;
   NameCells& cells_;
   const std::string version_;
   StripedCounters counters_{kCounterCount};
-  std::vector<OnFirstUse<BatchCells>> batches_;  // By rows.
+  std::array<OnFirstUse<BatchBlock>, kBatchBlockCount> batches_;  // By floor(log2(rows)).
   std::atomic<int64_t> last_execution_ns_ = -1;
   std::atomic<int64_t> load_ns_ = 0;
   std::atomic<bool> ready_ = false;

@@ -7,19 +7,16 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <thread>
-#include <utility>
+#include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/thread.h"
-#include "client/commands/commands.h"
 #include "health.grpc.pb.h"
-#include "tests/integration/server_fixture.h"
+#include "tests/integration/repository_fixture.h"
 #include "tests/integration/tiny_models.h"
 
 namespace sluice::testing {
@@ -30,75 +27,6 @@ using ::testing::HasSubstr;
 
 /// Rows for an execution that takes long enough to be met in mid-flight, on any machine.
 constexpr int64_t kLongRows = 4096;
-
-class RepositoryControlTest : public ServerTest {
- protected:
-  void StartExplicit(std::vector<std::string> load_models = {}) {
-    server::ServerConfig config = SmallConfig();
-    config.model_control_mode = server::ModelControlMode::kExplicit;
-    config.load_models = std::move(load_models);
-    Start(config);
-  }
-  grpc::Status Load(const std::string& name, const std::string& config = "") {
-    grpc::ClientContext context;
-    inference::RepositoryModelLoadRequest request;
-    inference::RepositoryModelLoadResponse response;
-    request.set_model_name(name);
-    if (!config.empty()) (*request.mutable_parameters())["config"].set_string_param(config);
-    return stub_->RepositoryModelLoad(&context, request, &response);
-  }
-  /// As tritonclient's load_model(name, config=..., files=...).
-  grpc::Status LoadFiles(const std::string& name, const std::string& config,
-                         const std::vector<std::pair<std::string, std::string>>& files) {
-    grpc::ClientContext context;
-    inference::RepositoryModelLoadRequest request;
-    inference::RepositoryModelLoadResponse response;
-    request.set_model_name(name);
-    if (!config.empty()) (*request.mutable_parameters())["config"].set_string_param(config);
-    for (const auto& [path, bytes] : files) (*request.mutable_parameters())["file:" + path].set_bytes_param(bytes);
-    return stub_->RepositoryModelLoad(&context, request, &response);
-  }
-  grpc::Status Unload(const std::string& name) {
-    grpc::ClientContext context;
-    inference::RepositoryModelUnloadRequest request;
-    inference::RepositoryModelUnloadResponse response;
-    request.set_model_name(name);
-    return stub_->RepositoryModelUnload(&context, request, &response);
-  }
-  /// "name,version,state,reason; ..."
-  std::string Index(bool ready = false) {
-    grpc::ClientContext context;
-    inference::RepositoryIndexRequest request;
-    inference::RepositoryIndexResponse response;
-    request.set_ready(ready);
-    const grpc::Status status = stub_->RepositoryIndex(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return absl::StrJoin(response.models(), "; ", [](std::string* out, const auto& model) {
-      absl::StrAppend(out, model.name(), ",", model.version(), ",", model.state(), ",", model.reason());
-    });
-  }
-  /// Bounded; fails the test otherwise.
-  void AwaitIndex(const std::string& expected) {
-    const Time end = clock_.Now() + absl::Seconds(60);
-    while (Index() != expected) {
-      ASSERT_LT(clock_.Now(), end) << "got " << Index() << ", expected " << expected;
-      std::this_thread::yield();
-    }
-  }
-  bool ServerReady() {
-    grpc::ClientContext context;
-    inference::ServerReadyResponse response;
-    EXPECT_TRUE(stub_->ServerReady(&context, {}, &response).ok());
-    return response.ready();
-  }
-  double MemoryUse() { return Metric("sluice_device_memory_bytes", {}) + Metric("sluice_pinned_memory_bytes", {}); }
-  /// Puts bytes that are no model in place of a version's file.
-  void Break(const std::string& name) {
-    std::filesystem::remove(FileOf(name));  // what is loaded keeps the old one
-    std::ofstream(FileOf(name), std::ios::binary) << "this is no model";
-  }
-  std::string FileOf(const std::string& name) const { return absl::StrCat(repository_, "/", name, "/1/model.onnx"); }
-};
 
 TEST_F(RepositoryControlTest, NothingIsLoadedUntilAskedFor) {
   StartExplicit();
@@ -204,102 +132,6 @@ TEST_F(RepositoryControlTest, AConfigInTheCallIsObeyedOnce) {
   EXPECT_EQ(response.parameters().at("sluice_class").string_param(), "standard");
 }
 
-// Goal: files in the call stand in for the model's folder until the next load without. Method: "double" in the
-// repository has 4 columns, the files' one 2 columns and two versions.
-TEST_F(RepositoryControlTest, FilesInTheCallAreServedUntilTheNextLoad) {
-  StartExplicit({"double"});
-  const double before = MemoryUse();
-  const auto narrow = [&](const std::string& model) {
-    inference::ModelInferRequest request = Request(model, 1);
-    request.mutable_inputs(0)->set_shape(1, 2);
-    request.mutable_raw_input_contents(0)->resize(2 * sizeof(float));
-    return request;
-  };
-  const std::vector<std::pair<std::string, std::string>> files = {{"3/model.onnx", DoublingModel(2)},
-                                                                  {"7/model.onnx", DoublingModel(2)}};
-  Break("double");  // its folder is not looked at
-  ASSERT_TRUE(LoadFiles("double", R"({"max_batch_size": 4})", files).ok());
-  AwaitIndex("chain,,,; double,1,UNAVAILABLE,unloaded; double,7,READY,");
-  inference::ModelInferResponse response;
-  ASSERT_TRUE(Infer(narrow("double"), &response).ok());
-  EXPECT_EQ(response.model_version(), "7");
-  EXPECT_EQ(response.outputs(0).shape(1), 2);
-  EXPECT_EQ(Infer(Request("double", 1)).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  // What is loaded stays when other files are no good.
-  EXPECT_THAT(LoadFiles("double", "{}", {{"1/model.onnx", "this is no model"}}).error_message(),
-              HasSubstr("failed to load 'double': version 1: 1/model.onnx: byte "));
-  EXPECT_TRUE(Infer(narrow("double")).ok());
-  std::filesystem::remove_all(repository_ + "/double");
-  AddToRepository(repository_, "double", DoublingModel(4), "max_batch_size: 8\n");
-  ASSERT_TRUE(Load("double").ok());
-  EXPECT_TRUE(Infer(Request("double", 3)).ok());
-  EXPECT_EQ(Infer(narrow("double")).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  AwaitIndex("chain,,,; double,1,READY,; double,7,UNAVAILABLE,unloaded");
-  EXPECT_EQ(MemoryUse(), before);
-}
-
-TEST_F(RepositoryControlTest, FilesInTheCallNeedNoFolder) {
-  StartExplicit({"double"});
-  ASSERT_TRUE(LoadFiles("guest", "{\"max_batch_size\": 8}", {{"1/model.onnx", DoublingModel(4)}}).ok());
-  EXPECT_EQ(Index(), "chain,,,; double,1,READY,; guest,1,READY,");
-  EXPECT_TRUE(Infer(Request("guest", 3)).ok());
-  EXPECT_EQ(Load("guest").error_code(), grpc::StatusCode::INTERNAL) << "the repository has none";
-  EXPECT_TRUE(Infer(Request("guest", 3)).ok());
-  ASSERT_TRUE(Unload("guest").ok());
-  EXPECT_NE(Infer(Request("guest", 3)).error_code(), grpc::StatusCode::OK);
-  AwaitIndex("chain,,,; double,1,READY,");
-  EXPECT_EQ(Unload("guest").error_code(), grpc::StatusCode::INTERNAL) << "nothing is left of it";
-}
-
-// Goal: calls with files that are no good say why and leave nothing, not even their names. Method: one of each kind.
-TEST_F(RepositoryControlTest, BadFilesInTheCallLeaveNothingBehind) {
-  StartExplicit({"double"});
-  const double before = MemoryUse();
-  const auto expect_failure = [&](const grpc::Status& status, grpc::StatusCode code, const std::string& words) {
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(words));
-    EXPECT_TRUE(ServerReady());
-    EXPECT_EQ(Index(), "chain,,,; double,1,READY,");
-    EXPECT_EQ(MemoryUse(), before);
-  };
-  constexpr auto kInternal = grpc::StatusCode::INTERNAL;
-  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-  const std::string model = DoublingModel(4);
-  expect_failure(LoadFiles("guest", "", {{"1/model.onnx", model}}), kInvalid, "parameter 'config'");
-  expect_failure(LoadFiles("guest", "{", {{"1/model.onnx", model}}), kInvalid, "parameter 'config'");
-  expect_failure(LoadFiles("../guest", "{}", {{"1/model.onnx", model}}), kInvalid, "model_name: expected");
-  expect_failure(LoadFiles("guest", "{}", {{"../double/1/model.onnx", model}}), kInvalid, "a path with '..'");
-  expect_failure(LoadFiles("guest", "{}", {{"/tmp/model.onnx", model}}), kInvalid, "an absolute path");
-  expect_failure(LoadFiles("guest", "{}", {{"config.pbtxt", "max_batch_size: 1"}}), kInvalid, "without a version");
-  expect_failure(LoadFiles("guest", "{}", {{"1/net.onnx", model}}), kInternal, "there is no file 1/model.onnx");
-  expect_failure(LoadFiles("guest", "{}", {{"1/model.onnx", "this is no model"}}), kInternal, "1/model.onnx: byte ");
-  expect_failure(LoadFiles("guest", "{}", {{"1/model.onnx", ""}}), kInternal, "failed to load 'guest'");
-  EXPECT_TRUE(Infer(Request("double", 3)).ok());
-}
-
-// Goal: bytes of files are bounded over all models, and given back. Method: a bound that holds one such model.
-TEST_F(RepositoryControlTest, BytesOfFilesAreBounded) {
-  const std::string model = DoublingModel(4);
-  server::ServerConfig config = SmallConfig();
-  config.model_control_mode = server::ModelControlMode::kExplicit;
-  config.model_file_bytes = static_cast<int64_t>(model.size()) * 3 / 2;
-  Start(config);
-  const std::string settings = "{\"max_batch_size\": 8}";
-  ASSERT_TRUE(LoadFiles("first", settings, {{"1/model.onnx", model}}).ok());
-  const grpc::Status full = LoadFiles("second", settings, {{"1/model.onnx", model}});
-  EXPECT_EQ(full.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(full.error_message(), HasSubstr("--model-file-bytes"));
-  EXPECT_TRUE(Infer(Request("first", 1)).ok());
-  ASSERT_TRUE(Unload("first").ok());
-  AwaitIndex("chain,,,; double,,,");
-  for (int i = 0; i < 3; ++i) {  // a failed load gives them back too
-    EXPECT_EQ(LoadFiles("second", "{\"max_batch_size\": -1}", {{"1/model.onnx", model}}).error_code(),
-              grpc::StatusCode::INTERNAL);
-  }
-  ASSERT_TRUE(LoadFiles("second", settings, {{"1/model.onnx", model}}).ok());
-  EXPECT_TRUE(Infer(Request("second", 1)).ok());
-}
-
 // Goal: a load that fails changes nothing, and says why. Method: one of each kind, beside a model that serves.
 TEST_F(RepositoryControlTest, AFailedLoadLeavesTheOldOneServing) {
   StartExplicit({"double"});
@@ -401,6 +233,20 @@ TEST_F(RepositoryControlTest, AnUnloadAnswersWhatIsInFlight) {
   EXPECT_TRUE(Infer(Request("chain", 1)).ok());
 }
 
+// Goal: a scrape shows the plans that answer, also while others of the version are there. Method: loads that differ in
+// their rows, while requests hold the first.
+TEST_F(RepositoryControlTest, AScrapeShowsTheNewestOfAVersion) {
+  StartExplicit({"chain"});
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  for (int i = 0; i < 16; ++i) calls.push_back(Begin(kLongRows, RequestClass::kBatch));
+  AwaitExecuting(1);
+  for (const int rows : {1, 2, 3, 4, 5, 6, 7}) {
+    ASSERT_TRUE(Load("chain", absl::StrCat("{\"max_batch_size\": ", rows, "}")).ok());
+    EXPECT_EQ(Metric("sluice_batch_plan_rows", {"model=\"chain\""}), rows);
+  }
+  for (const auto& call : calls) EXPECT_TRUE(call->Wait().ok());
+}
+
 TEST_F(RepositoryControlTest, LoadsAndUnloadsLeaveNothingBehind) {
   StartExplicit({"double"});
   const double before = MemoryUse();
@@ -434,28 +280,6 @@ TEST_F(RepositoryControlTest, FailedLoadsLeaveNothingBehind) {
   EXPECT_THAT(Load("big").error_message(), HasSubstr("does not fit on host:0"));
   EXPECT_EQ(MemoryUse(), before);
   EXPECT_TRUE(Infer(Request("double", 8)).ok());
-}
-
-// Goal: the command line brings files along too, and says which flag is wrong. Method: `sluice models` on files of
-// ours.
-TEST_F(RepositoryControlTest, TheCommandLineBringsFilesAlong) {
-  StartExplicit();
-  const std::string model = repository_ + "/.model", config = repository_ + "/.config";
-  std::ofstream(model) << DoublingModel(2);
-  std::ofstream(config) << "{\"max_batch_size\": 3}";
-  const auto run = [&](const std::string& arguments) {
-    int exit_code = -1;
-    CLI::App app("sluice");
-    client::AddModelsCommand(app, exit_code);
-    app.parse(absl::StrCat("models --url 127.0.0.1:", server_->grpc_port(), " ", arguments));
-    return exit_code;
-  };
-  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file 7/model.onnx=", model)), client::kExitOk);
-  EXPECT_TRUE(client_->ModelMetadata("brought", "7").ok());
-  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file 7/model.onnx=/nowhere")), client::kExitUsage);
-  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file 7/model.onnx")), client::kExitUsage);
-  EXPECT_EQ(run(absl::StrCat("--load brought --config ", config, " --file /1/m=", model)), client::kExitFailed);
-  EXPECT_THROW(run(absl::StrCat("--load brought --file 7/model.onnx=", model)), CLI::RequiresError);
 }
 
 TEST_F(RepositoryControlTest, OurOwnClientDoesTheSame) {

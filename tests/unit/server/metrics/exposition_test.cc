@@ -35,7 +35,7 @@ TEST(ExpositionTest, EveryEdgePrintsShort) {
   // Goal: le="0.0075" can be selected as written. Method: expose one histogram and check that each le has at most six
   // characters, which 0.007500000000000001 would not.
   Metrics metrics({.devices = {"host:0"}});
-  metrics.AddModel("m", 1, 1)->OnRequest(LatencyRecord());
+  metrics.AddModel("m", 1)->OnRequest(LatencyRecord());
   const std::string text = ToText(metrics.Collect());
   int edges = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -55,7 +55,7 @@ TEST(ExpositionTest, EveryEdgePrintsShort) {
 TEST(ExpositionTest, BucketsAreCumulative) {
   // Goal: the text is what Prometheus expects. Method: one observation of 1.7 ms; look at the buckets around it.
   Metrics metrics({.devices = {"host:0"}});
-  metrics.AddModel("m", 1, 1)->OnRequest(LatencyRecord());
+  metrics.AddModel("m", 1)->OnRequest(LatencyRecord());
   const std::string text = ToText(metrics.Collect());
   const std::string labels = R"({model="m",class="latency",device="host:0",contended="false")";
   EXPECT_THAT(text, HasSubstr(absl::StrCat("sluice_request_duration_seconds_bucket", labels, ",le=\"0.0015\"} 0")));
@@ -78,7 +78,7 @@ TEST(ExpositionTest, LabelsAreSanitised) {
   EXPECT_EQ(SanitizeLabel("\xE2\x82"), "\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(SanitizeLabel(std::string(500, 'x')).size(), 128u);
   Metrics metrics({.devices = {"host:0"}});
-  metrics.AddModel("bad\xFF\"\n} 1", 1, 1)->OnRequest(LatencyRecord());
+  metrics.AddModel("bad\xFF\"\n} 1", 1)->OnRequest(LatencyRecord());
   const std::string text = ToText(metrics.Collect());
   EXPECT_THAT(text, Not(HasSubstr("\xFF")));
   EXPECT_THAT(text, HasSubstr("model=\"bad\xEF\xBF\xBD\\\"\xEF\xBF\xBD} 1\""));
@@ -110,7 +110,7 @@ TEST(ExpositionTest, PromtoolAcceptsEverything) {
   // Goal: Prometheus itself can read every family. Method: all families, with a source; promtool parses the whole and
   // finds nothing to say about our own (Triton's counters lack _total, which it dislikes: exit status 3, not 1).
   Metrics metrics({.devices = {"host:0"}, .version = "1.2.3"});
-  ModelMetrics* model = metrics.AddModel("bad\xFF\"\n} 1", 1, 1);
+  ModelMetrics* model = metrics.AddModel("bad\xFF\"\n} 1", 1);
   model->OnRequest(LatencyRecord());
   model->ObserveInterference(0, absl::Milliseconds(2), absl::Milliseconds(1));
   SourceRegistration source = metrics.AddSource([] {

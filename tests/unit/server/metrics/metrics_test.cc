@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 MetricsOptions TwoDevices() { return {.devices = {"host:0", "host:1"}, .version = "0.1.0"}; }
@@ -71,7 +73,7 @@ TEST(MetricsTest, CountsFromManyThreadsAreExact) {
   // Goal: nothing is lost and nothing is counted twice when threads share cells. Method: 8 threads, 2,000 requests
   // each, over two classes; compare every count and the nanosecond-exact sums.
   Metrics metrics(TwoDevices());
-  ModelMetrics* model = metrics.AddModel("m", 1, 8);
+  ModelMetrics* model = metrics.AddModel("m", 1);
   constexpr int kThreads = 8;
   constexpr int kRequests = 2000;
   {
@@ -140,7 +142,7 @@ TEST(MetricsTest, AnObservationOnAnEdgeFallsBelowIt) {
 TEST(MetricsTest, BadDurationsAreClampedAndCounted) {
   // Goal: no negative or infinite duration reaches a sum. Method: record such ones; read sums and the error counter.
   Metrics metrics(TwoDevices());
-  ModelMetrics* model = metrics.AddModel("m", 1, 1);
+  ModelMetrics* model = metrics.AddModel("m", 1);
   RequestRecord record = Record(RequestClass::kLatency, absl::Milliseconds(-5));
   record.stages[0] = absl::InfiniteDuration();
   model->OnRequest(record);
@@ -159,7 +161,7 @@ TEST(MetricsTest, BadDurationsAreClampedAndCounted) {
 TEST(MetricsTest, InterferenceBelowZeroIsZero) {
   // Goal: a run faster than the profile does not lower the sum and is no clock error. Method: one faster, one slower.
   Metrics metrics(TwoDevices());
-  ModelMetrics* model = metrics.AddModel("m", 1, 1);
+  ModelMetrics* model = metrics.AddModel("m", 1);
   model->ObserveInterference(1, absl::Milliseconds(3), absl::Milliseconds(4));
   model->ObserveInterference(1, absl::Milliseconds(6), absl::Milliseconds(4));
   model->ObserveInterference(7, absl::Milliseconds(6), absl::Milliseconds(4));
@@ -174,7 +176,7 @@ TEST(MetricsTest, InterferenceBelowZeroIsZero) {
 TEST(MetricsTest, EachFailureIsCountedOnceUnderItsReason) {
   // Goal: a failed reply is never also a success, and Triton's reasons follow from the code. Method: one of each.
   Metrics metrics(TwoDevices());
-  ModelMetrics* model = metrics.AddModel("m", 3, 1);
+  ModelMetrics* model = metrics.AddModel("m", 3);
   for (const absl::StatusCode code : {absl::StatusCode::kCancelled, absl::StatusCode::kUnavailable,
                                       absl::StatusCode::kInternal, absl::StatusCode::kInvalidArgument}) {
     RequestRecord record = Record(RequestClass::kStandard, absl::Milliseconds(1));
@@ -193,7 +195,7 @@ TEST(MetricsTest, EachFailureIsCountedOnceUnderItsReason) {
 TEST(MetricsTest, TritonNamesAddUp) {
   // Goal: the cumulative microseconds are those of the stages they stand for. Method: one request with distinct stages.
   Metrics metrics(TwoDevices());
-  ModelMetrics* model = metrics.AddModel("m", 1, 4);
+  ModelMetrics* model = metrics.AddModel("m", 1);
   RequestRecord record = Record(RequestClass::kBatch, absl::Microseconds(1000));
   record.rows = 4;
   for (size_t i = 0; i < kStageCount; ++i) record.stages[i] = absl::Microseconds(1 << i);
@@ -214,7 +216,7 @@ TEST(MetricsTest, TritonNamesAddUp) {
 TEST(MetricsTest, StatisticsGiveTheLastInferenceOnTheWallClock) {
   // Goal: last_inference is milliseconds since 1970, 0 before the first. Method: a snapshot 500 ms after the execution.
   Metrics metrics(TwoDevices());
-  ModelMetrics* model = metrics.AddModel("m", 1, 4);
+  ModelMetrics* model = metrics.AddModel("m", 1);
   EXPECT_EQ(model->Snapshot(Time::FromNanoseconds(1), absl::FromUnixMillis(9000)).last_inference_ms, 0);
   model->OnExecution({.rows = 2, .finished = Time::FromNanoseconds(2'000'000'000)});
   model->OnExecution({.rows = 2, .finished = Time::FromNanoseconds(1'000'000'000)});
@@ -225,13 +227,29 @@ TEST(MetricsTest, StatisticsGiveTheLastInferenceOnTheWallClock) {
   EXPECT_EQ(statistics.batch_stats[0].rows, 2);
 }
 
+TEST(MetricsTest, StatisticsListBatchSizesAlsoAfterALoadWithLargerOnes) {
+  // Goal: every size that ran is listed, ascending, also one that no earlier load of the version could run. Method: the
+  // ends of blocks, before and after the version is added again; sizes that there cannot be.
+  Metrics metrics(TwoDevices());
+  for (const int64_t rows : {4, 1, 3, 4}) metrics.AddModel("m", 1)->OnExecution({.rows = rows});
+  ModelMetrics* model = metrics.AddModel("m", 1);
+  for (const int64_t rows : {7, 8, 4096, 8191, 8192, 0, -1}) model->OnExecution({.rows = rows});
+  const ModelStatistics statistics = model->Snapshot(Time::FromNanoseconds(1), absl::FromUnixMillis(0));
+  std::vector<std::pair<int64_t, int64_t>> listed;
+  for (const BatchStatistics& batch : statistics.batch_stats)
+    listed.emplace_back(batch.rows, batch.compute_infer.count);
+  EXPECT_THAT(listed,
+              ElementsAre(Pair(1, 1), Pair(3, 1), Pair(4, 2), Pair(7, 1), Pair(8, 1), Pair(4096, 1), Pair(8191, 1)));
+  EXPECT_EQ(statistics.execution_count, 11);
+}
+
 TEST(MetricsTest, ModelNamesAreBoundedAndShared) {
   // Goal: a client cannot create a label, versions share sluice_ series, and adding again gives the same counters.
   // Method: two versions, an unknown model, and more models than the bound.
   Metrics metrics(TwoDevices());
-  ModelMetrics* first = metrics.AddModel("m", 1, 1);
-  EXPECT_EQ(metrics.AddModel("m", 1, 1), first);
-  ModelMetrics* second = metrics.AddModel("m", 2, 1);
+  ModelMetrics* first = metrics.AddModel("m", 1);
+  EXPECT_EQ(metrics.AddModel("m", 1), first);
+  ModelMetrics* second = metrics.AddModel("m", 2);
   EXPECT_NE(second, first);
   first->OnRequest(Record(RequestClass::kLatency, absl::Milliseconds(1)));
   second->OnRequest(Record(RequestClass::kLatency, absl::Milliseconds(1)));
@@ -245,8 +263,8 @@ TEST(MetricsTest, ModelNamesAreBoundedAndShared) {
             1);
   EXPECT_THAT(Select(families, "nv_inference_request_success", {}), SizeIs(2));
 
-  for (size_t i = 0; i < Metrics::kMaxModels; ++i) metrics.AddModel(absl::StrCat("model", i), 1, 1);
-  EXPECT_EQ(metrics.AddModel("one_too_many", 1, 1), metrics.unknown_model());
+  for (size_t i = 0; i < Metrics::kMaxModels; ++i) metrics.AddModel(absl::StrCat("model", i), 1);
+  EXPECT_EQ(metrics.AddModel("one_too_many", 1), metrics.unknown_model());
 }
 
 TEST(MetricsTest, SourcesAreReadUntilTheirRegistrationGoes) {
@@ -325,7 +343,7 @@ TEST(MetricsTest, TenModelsStayUnderThreeThousandSeries) {
   // codes each; count exposed lines' series.
   Metrics metrics({.devices = {"cuda:0"}});
   for (int m = 0; m < 10; ++m) {
-    ModelMetrics* model = metrics.AddModel(absl::StrCat("model", m), 1, 8);
+    ModelMetrics* model = metrics.AddModel(absl::StrCat("model", m), 1);
     for (const RequestClass request_class : kRequestClasses) {
       // A standard or batch request is in a lane itself, so it is always contended.
       for (const bool contended : {true, false}) {
@@ -373,7 +391,7 @@ TEST(MetricsTest, TheContendedRatioComesFromTheSumOfTwoInstances) {
   Metrics one(TwoDevices());
   Metrics two(TwoDevices());
   for (Metrics* metrics : {&one, &two}) {
-    ModelMetrics* model = metrics->AddModel("m", 1, 1);
+    ModelMetrics* model = metrics->AddModel("m", 1);
     for (int i = 0; i < 100; ++i) {
       RequestRecord record = Record(RequestClass::kLatency, absl::Microseconds(1900));
       model->OnRequest(record);
