@@ -7,7 +7,6 @@ Phases without and with loads alternate on one server, each pair with one schedu
 phases beside loads over the middle p99 of the others (client times), and no request may fail. The server's own times say
 where it goes: the device's stages, and total with what the request waited for threads.
 """
-import statistics
 import threading
 
 import machine as machines
@@ -48,44 +47,26 @@ class Turns:
 
 def main():
     parser = machines.step_parser(__doc__)
-    parser.add_argument("--model", default="filetype", help="the latency model (default: %(default)s)")
+    machines.add_phase_flags(parser, model="filetype", rate=200, rounds=5, seconds=4)
     parser.add_argument("--other", default="resnet50", help="loaded and unloaded (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=200, help="latency requests per second (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of phases (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=4, help="measured time of a phase (default: %(default)s)")
     arguments = parser.parse_args()
     machine = machines.from_flags(arguments)
     server = machine.start_server("--model-control-mode=explicit", "--load-model", arguments.model)
-    stream = [f"name=latency,class=latency,model={arguments.model},rate={arguments.rate}"]
-
-    def phase(seed):
-        document = machine.load(server.grpc, stream, ["alone"], arguments.seconds, 0.5, "--seed", seed)
-        return document["phases"][0]["streams"][0]
-
     quiet, busy, loads = [], [], 0
     try:
         for round_index in range(arguments.rounds):
-            quiet.append(phase(round_index))
+            quiet.append(machines.latency_phase(machine, server.grpc, arguments, round_index))
             with Turns(machine, server, arguments.other) as turns:
-                busy.append(phase(round_index))
+                busy.append(machines.latency_phase(machine, server.grpc, arguments, round_index))
             loads += turns.loads
     finally:
         code = server.stop()
     errors = sum(sum(part["errors"].values()) for part in quiet + busy)
-
-    def p99(parts):
-        return statistics.median(part["latency"]["p99_ms"] for part in parts)
-
-    def stage_p99(parts, stage):
-        return f"{statistics.median(part['server'][stage].get('p99_ms', 0) for part in parts):.3f}"
-    ratio = p99(busy) / p99(quiet)
-    rows = [(name, sum(part["latency"]["n"] for part in parts), f"{statistics.median(part['latency']['p50_ms'] for part in parts):.3f}",
-             f"{p99(parts):.3f}", f"{max(part['latency']['max_ms'] for part in parts):.3f}")
-            for name, parts in (("alone", quiet), ("beside loads", busy))]
-    print(machines.table(("phase", "n", "p50 ms", "p99 ms", "max ms"), rows))
-    print(machines.table(("p99 ms in the server", *STAGES),
-                         [(name, *(stage_p99(parts, stage) for stage in STAGES))
-                          for name, parts in (("alone", quiet), ("beside loads", busy))]))
+    ratio = machines.middle(busy, "latency", "p99_ms") / machines.middle(quiet, "latency", "p99_ms")
+    kinds = (("alone", quiet), ("beside loads", busy))
+    print(machines.table(("phase", *machines.LATENCY_COLUMNS), [machines.latency_row(*kind) for kind in kinds]))
+    print(machines.table(("p99 ms in the server", *STAGES), [
+        (name, *(f"{machines.middle(parts, 'server', stage, 'p99_ms'):.3f}" for stage in STAGES)) for name, parts in kinds]))
     passed = errors == 0 and loads > 0 and ratio <= R99_LIMIT and code == 0
     machines.finish(machine, "control", passed, f"R99 {ratio:.3f} (limit {R99_LIMIT}) beside {loads} loads of {arguments.other}, "
                     f"{errors} errors", {"quiet": quiet, "busy": busy, "loads": loads, "ratio": ratio, "errors": errors})

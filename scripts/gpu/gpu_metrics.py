@@ -7,7 +7,6 @@ Two servers take turns, with and without --allow-gpu-metrics, each pair of phase
 of their middle p99 (server times) is printed, not judged. Memory must agree with nvidia-smi to 2 % of the whole, power and
 utilization be in the device's range, and each metric be there once for each GPU, with the UUID that nvidia-smi says.
 """
-import statistics
 import subprocess
 
 import machine as machines
@@ -53,36 +52,29 @@ def compare(exported, gpus):
 
 def main():
     parser = machines.step_parser(__doc__)
-    parser.add_argument("--model", default="filetype", help="the latency model (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=500, help="latency requests per second (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of phases (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=4, help="measured time of a phase (default: %(default)s)")
+    machines.add_phase_flags(parser, model="filetype", rate=500, rounds=5, seconds=4)
     arguments = parser.parse_args()
     machine = machines.from_flags(arguments)
-    stream = [f"name=latency,class=latency,model={arguments.model},rate={arguments.rate}"]
     servers = {kind: machines.Paused(machine.start_server(f"--allow-gpu-metrics={kind}")) for kind in ("true", "false")}
     parts = {kind: [] for kind in servers}
     try:
         for round_index in range(arguments.rounds):
             for kind, paused in servers.items():
                 with paused as server:
-                    document = machine.load(server.grpc, stream, ["alone"], arguments.seconds, 0.5, "--seed", round_index)
-                    parts[kind].append(document["phases"][0]["streams"][0])
+                    parts[kind].append(machines.latency_phase(machine, server.grpc, arguments, round_index))
         with servers["true"] as server:
-            machine.load(server.grpc, stream, ["alone"], 2.5, 0)  # So that the values are of now.
+            machines.latency_phase(machine, server.grpc, arguments, arguments.rounds)  # So that the values are of now.
             rows, wrong = compare(machines.metrics(server), ask_nvidia_smi())
     finally:
         codes = [paused.stop() for paused in servers.values()]
-
-    def p99(kind):
-        return statistics.median(part["server"]["total"]["p99_ms"] for part in parts[kind])
     print(machines.table(("metric", "exported", "nvidia-smi"), rows))
-    print(machines.table(("nv_gpu_*", "n", "p50 ms", "p99 ms"), [
-        ("read every second" if kind == "true" else "off", sum(part["latency"]["n"] for part in parts[kind]),
-         f"{statistics.median(part['server']['total']['p50_ms'] for part in parts[kind]):.3f}", f"{p99(kind):.3f}")
+    names = {"true": "read every second", "false": "off"}
+    print(machines.table(("nv_gpu_*", *machines.LATENCY_COLUMNS, "p99 ms in the server"), [
+        (*machines.latency_row(names[kind], parts[kind]), f"{machines.middle(parts[kind], 'server', 'total', 'p99_ms'):.3f}")
         for kind in parts]))
     print(*wrong, sep="\n")
-    ratio = p99("true") / p99("false")
+    ratio = (machines.middle(parts["true"], "server", "total", "p99_ms") /
+             machines.middle(parts["false"], "server", "total", "p99_ms"))
     machines.finish(machine, "gpu_metrics", not wrong and codes == [0, 0],
                     f"{len(rows)} values beside nvidia-smi's, {len(wrong)} wrong; p99 with them over without {ratio:.3f}",
                     {"rows": rows, "wrong": wrong, "ratio": ratio, "parts": parts})

@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import urllib.request
@@ -116,19 +117,50 @@ class Machine:
             return subprocess.run([str(self.program("sluice")), *map(str, arguments)], env=self.environment, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=check)
 
-    def load(self, url, streams, phases, seconds, warmup, *flags, timings=True):
+    def load(self, url, streams, phases, seconds, warmup, *flags):
         """One `sluice load`; returns its JSON document."""
         command = ["load", "--url", url, "--phases", ",".join(phases), "--phase-seconds", seconds,
                    "--warmup-seconds", warmup, "--drain-seconds", 3, "--connections", 4, "--threads", 2,
-                   "--json", "-", *flags]
-        if timings:
-            command.append("--timings")
+                   "--timings", "--json", "-", *flags]
         for stream in streams:
             command += ["--stream", stream]
         done = self.sluice(*command, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"sluice {' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         return json.loads(done.stdout)
+
+
+def add_phase_flags(parser, model, rate, rounds, seconds):
+    """Of steps that compare phases of one latency stream."""
+    parser.add_argument("--model", default=model, help="the latency model (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=rate, help="latency requests per second (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=rounds, help="of the phases, in turns (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=seconds, help="measured time of a phase (default: %(default)s)")
+
+
+def latency_phase(machine, url, arguments, seed, warmup=0.5):
+    """One phase of it, alone as far as `sluice load` knows; equal seeds have equal arrivals. Its stream's results."""
+    stream = f"name=latency,class=latency,model={arguments.model},rate={arguments.rate}"
+    document = machine.load(url, [stream], ["alone"], arguments.seconds, warmup, "--seed", seed)
+    return document["phases"][0]["streams"][0]
+
+
+def middle(parts, *keys):
+    """The median over results of phases of one of their numbers, in ms; 0 where nothing was counted."""
+    def pick(part):
+        for key in keys:
+            part = part.get(key, 0)
+        return part
+    return statistics.median(map(pick, parts))
+
+
+def latency_row(name, parts):
+    """Of a table with the columns LATENCY_COLUMNS: client times."""
+    return (name, sum(part["latency"]["n"] for part in parts), f"{middle(parts, 'latency', 'p50_ms'):.3f}",
+            f"{middle(parts, 'latency', 'p99_ms'):.3f}", f"{max(part['latency']['max_ms'] for part in parts):.3f}")
+
+
+LATENCY_COLUMNS = ("n", "p50 ms", "p99 ms", "max ms")
 
 
 def metrics(server):

@@ -41,19 +41,15 @@ class Uploads:
 
 def main():
     parser = machines.step_parser(__doc__)
-    parser.add_argument("--model", default="mlp24", help="the latency model (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=100, help="latency requests per second (default: %(default)s)")
+    machines.add_phase_flags(parser, model="mlp24", rate=100, rounds=3, seconds=6)
     parser.add_argument("--connections", type=int, default=64, help="that upload, a request on each (default: %(default)s)")
     parser.add_argument("--megabytes", type=float, default=16, help="MiB of an upload (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of the three phases (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=6, help="measured time of a phase (default: %(default)s)")
     arguments = parser.parse_args()
     machine = machines.from_flags(arguments)
     machine.server_cpus, machine.client_cpus = machines.split_cpus(client_share=0.5)
     rows = max(1, int(arguments.megabytes * (1 << 20) / ROW_BYTES))
     server = machine.start_server("--latency-port", "0")
     own = f"127.0.0.1:{server.ready['latency_port']}"
-    stream = [f"name=latency,class=latency,model={arguments.model},rate={arguments.rate}"]
     parts, uploads = {kind: [] for kind in KINDS}, []
 
     def phase(kind, seed):
@@ -61,8 +57,7 @@ def main():
         beside = None
         if kind != "alone":
             beside = Uploads(machine, server.grpc, arguments.connections, rows, arguments.seconds + 3)
-        document = machine.load(url, stream, ["alone"], arguments.seconds, 2, "--seed", seed, timings=False)
-        parts[kind].append(document["phases"][0]["streams"][0])
+        parts[kind].append(machines.latency_phase(machine, url, arguments, seed, warmup=2))
         if beside:
             uploads.append(beside.finish())
 
@@ -72,21 +67,19 @@ def main():
                 phase(kind, seed)
     finally:
         code = server.stop()
-    p99 = {kind: statistics.median(part["latency"]["p99_ms"] for part in parts[kind]) for kind in KINDS}
+    r99 = {kind: machines.middle(parts[kind], "latency", "p99_ms") / machines.middle(parts["alone"], "latency", "p99_ms")
+           for kind in KINDS}
     errors = sum(sum(part["errors"].values()) for kind in KINDS for part in parts[kind])
-    lines = [(kind, sum(part["latency"]["n"] for part in parts[kind]),
-              f"{statistics.median(part['latency']['p50_ms'] for part in parts[kind]):.3f}", f"{p99[kind]:.3f}",
-              f"{max(part['latency']['max_ms'] for part in parts[kind]):.3f}", f"{p99[kind] / p99['alone']:.3f}") for kind in KINDS]
-    print(machines.table(("phase", "n", "p50 ms", "p99 ms", "max ms", "R99"), lines))
+    print(machines.table(("phase", *machines.LATENCY_COLUMNS, "R99"),
+                         [(*machines.latency_row(kind, parts[kind]), f"{r99[kind]:.3f}") for kind in KINDS]))
     rate = statistics.median(part["rows_per_second"] for part in uploads) * ROW_BYTES / 1e9
     refused = sum(sum(part["errors"].values()) for part in uploads)
     print(f"uploads: {arguments.connections} connections, {rows * ROW_BYTES / (1 << 20):.1f} MiB a request, {rate:.2f} GB/s, "
           f"{refused} refused; CPUs of the server {len(machine.server_cpus)}, of the clients {len(machine.client_cpus)}"
           f"{'' if machine.server_cpus != machine.client_cpus else ', the same'}")
-    ratio = p99["own port"] / p99["alone"]
-    passed = errors == 0 and ratio <= R99_LIMIT and code == 0
-    machines.finish(machine, "uploads", passed, f"R99 on a port of its own {ratio:.3f} (limit {R99_LIMIT}), on the shared one "
-                    f"{p99['shared port'] / p99['alone']:.3f}, {errors} errors", {"phases": parts, "uploads": uploads})
+    passed = errors == 0 and r99["own port"] <= R99_LIMIT and code == 0
+    machines.finish(machine, "uploads", passed, f"R99 on a port of its own {r99['own port']:.3f} (limit {R99_LIMIT}), on the shared one "
+                    f"{r99['shared port']:.3f}, {errors} errors", {"phases": parts, "uploads": uploads})
 
 
 if __name__ == "__main__":
